@@ -1,0 +1,248 @@
+"""An experiment (axes and settings) and the runs it stands for. No I/O, no framework.
+
+An axis is a list; one value of each axis and one repeat make a run. The identity of a run is a
+hash of everything that its numbers depend on; what merely carries it (partition, account, paths)
+is left out, so that the same measurement keeps its name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import random
+from typing import Any, Literal
+
+import msgspec
+
+from hpcckpt.errors import SpecError, nearest
+from hpcckpt.records import CONTROL, SCHEMA_VERSION, TRAIN
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A planted fault, to prove that the suite sees it. Runs with faults are never pooled with others."""
+
+    rank: int
+    at: str
+    """`before_save`, `step`, or the name of a phase that the rank enters."""
+    action: Literal["sleep", "kill", "raise", "hang", "corrupt"]
+    seconds: float = 0.0
+    generation: int | None = None
+    """Which generation (or step, where `at = "step"`); every one when left out."""
+    leg: str = TRAIN
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is the same in every run of a campaign."""
+
+    steps: int = 7
+    """Traced steps of a leg; the first is warm-up and lies before the window."""
+    batch_per_rank: int = 8
+    optimizer: Literal["sgd", "momentum", "adam"] = "momentum"
+    scaling: Literal["weak", "strong"] = "weak"
+    """weak: the batch per rank is fixed. strong: the whole job's batch is (rank 1's batch, divided)."""
+    data: str | None = None
+    """Directory of CIFAR-10's binary or python files; None looks for none."""
+    barrier: Literal["poll", "spin", "none"] = "poll"
+    keep: int | Literal["all"] = "all"
+    """Generations kept on disk while a leg runs."""
+    keep_files: bool = False
+    """Leave the checkpoint files in scratch after the inventory is written."""
+    verify: Literal["ends", "all", "none"] = "ends"
+    """Which generations are read back: first and last, all, or none."""
+    digest_every_step: bool = False
+    leg_limit_s: float = 600.0
+    """A leg that runs longer is stopped and counted as hung."""
+    drain_limit_s: float = 20.0
+    seed: int = 1
+
+
+AXES = ("framework", "model", "strategy", "format", "nodes", "ranks_per_node", "interval_steps", "durable")
+
+
+class Axes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Values of each axis; every combination that is possible is a run."""
+
+    framework: list[str]
+    model: list[str] = msgspec.field(default_factory=lambda: ["small"])
+    strategy: list[str]
+    format: list[str]
+    nodes: list[int] = msgspec.field(default_factory=lambda: [1, 2, 4, 8])
+    ranks_per_node: list[int] = msgspec.field(default_factory=lambda: [1])
+    interval_steps: list[int] = msgspec.field(default_factory=lambda: [2])
+    durable: list[bool] = msgspec.field(default_factory=lambda: [False])
+
+
+class Only(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where every key of `when` holds, only these node counts are kept; "ends" = the smallest and largest."""
+
+    when: dict[str, Any]
+    nodes: list[int] | Literal["ends"]
+
+
+class Size(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a site of this size changes: axes and settings, by name."""
+
+    axes: dict[str, list[Any]] = {}
+    settings: dict[str, Any] = {}
+    only: list[Only] = []
+
+
+class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One experiment file."""
+
+    name: str
+    question: str
+    axes: Axes
+    repeats: int = 5
+    settings: Settings = Settings()
+    sizes: dict[str, Size] = {}
+    """`small` for a workstation, `full` for a cluster: the site says which it is."""
+    only: list[Only] = []
+    faults: list[Fault] = []
+
+
+class Point(msgspec.Struct, frozen=True, kw_only=True):
+    """One value of every axis."""
+
+    framework: str
+    model: str
+    strategy: str
+    format: str
+    nodes: int
+    ranks_per_node: int
+    interval_steps: int
+    durable: bool
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """One point of the axes, one repeat: the fresh job that statistics count."""
+
+    run_id: str
+    experiment: str
+    point: Point
+    repeat: int
+    """1-based."""
+    legs: list[str]
+    """In the order in which they are run: odd repeats start with the control."""
+    settings: Settings
+    faults: list[Fault]
+    identity: dict[str, str]
+    """What else the identity rests on: site, scratch's file system, tracer, versions."""
+
+    @property
+    def ranks(self) -> int:
+        return self.point.nodes * self.point.ranks_per_node
+
+
+def for_size(experiment: Experiment, size: str) -> Experiment:
+    """The experiment as a site of `size` runs it. A size that the file does not name changes nothing."""
+    chosen = experiment.sizes.get(size)
+    if chosen is None:
+        return experiment
+    axes = _replace(experiment.axes, chosen.axes, f"sizes.{size}.axes")
+    settings = _replace(experiment.settings, chosen.settings, f"sizes.{size}.settings")
+    return msgspec.structs.replace(experiment, axes=axes, settings=settings, only=experiment.only + chosen.only)
+
+
+def with_nodes(experiment: Experiment, largest: int | None, ranks_per_node: int | None) -> Experiment:
+    """The same experiment on at most `largest` nodes: the listed counts up to it, and itself."""
+    changes: dict[str, list[Any]] = {}
+    if largest is not None:
+        if largest < 1:
+            raise SpecError(f"--nodes {largest}: must be at least 1")
+        changes["nodes"] = sorted({n for n in experiment.axes.nodes if n <= largest} | {largest})
+    if ranks_per_node is not None:
+        if ranks_per_node < 1:
+            raise SpecError(f"--ranks-per-node {ranks_per_node}: must be at least 1")
+        changes["ranks_per_node"] = [ranks_per_node]
+    return msgspec.structs.replace(experiment, axes=_replace(experiment.axes, changes, "axes"))
+
+
+def _replace(struct: Any, changes: dict[str, Any], where: str) -> Any:
+    known = struct.__struct_fields__
+    for key in changes:
+        if key not in known:
+            raise SpecError(f"{where}: unknown key {key!r}; {nearest(key, known)}")
+    try:
+        return msgspec.convert({**msgspec.to_builtins(struct), **changes}, type(struct))
+    except msgspec.ValidationError as error:
+        raise SpecError(f"{where}: {error}") from error
+
+
+def points(experiment: Experiment) -> list[Point]:
+    """Every combination of the axes that the `only` rules leave, in the order of the axes."""
+    axes = experiment.axes
+    for axis in AXES:
+        if not getattr(axes, axis):
+            raise SpecError(f"{experiment.name}: axes.{axis}: an axis needs at least one value")
+    for rule in experiment.only:
+        for key in rule.when:
+            if key not in AXES:
+                raise SpecError(f"{experiment.name}: only.when: unknown axis {key!r}; {nearest(key, AXES)}")
+    values = itertools.product(*(dict.fromkeys(getattr(axes, axis)) for axis in AXES))
+    combinations = (Point(**dict(zip(AXES, value, strict=True))) for value in values)
+    return [point for point in combinations if _kept(point, experiment)]
+
+
+def _kept(point: Point, experiment: Experiment) -> bool:
+    ends = {min(experiment.axes.nodes), max(experiment.axes.nodes)}
+    for rule in experiment.only:
+        applies = all(getattr(point, key) == value for key, value in rule.when.items())
+        if applies and point.nodes not in (ends if rule.nodes == "ends" else rule.nodes):
+            return False
+    return True
+
+
+def runs(experiment: Experiment, identity: dict[str, str]) -> list[Run]:
+    """All runs of the experiment: repeat by repeat, each repeat's points shuffled by the recorded seed.
+
+    Shuffling within a repeat keeps slow drifts of the machine from falling on one point, and an
+    interrupted campaign still holds whole repeats.
+    """
+    order = random.Random(experiment.settings.seed)
+    result = []
+    for repeat in range(1, experiment.repeats + 1):
+        batch = [_run(experiment, point, repeat, identity) for point in points(experiment)]
+        order.shuffle(batch)
+        result += batch
+    return result
+
+
+def _run(experiment: Experiment, point: Point, repeat: int, identity: dict[str, str]) -> Run:
+    legs = [CONTROL, TRAIN] if repeat % 2 else [TRAIN, CONTROL]
+    digest = fingerprint([point, repeat, experiment.settings, experiment.faults, identity, SCHEMA_VERSION])
+    durable = "durable" if point.durable else "buffered"
+    name = (
+        f"{point.framework}-{point.strategy}-{point.format}-{point.model}"
+        f"-n{point.nodes:03d}x{point.ranks_per_node}-i{point.interval_steps}-{durable}-r{repeat:02d}-{digest[:8]}"
+    )
+    return Run(
+        run_id=name,
+        experiment=experiment.name,
+        point=point,
+        repeat=repeat,
+        legs=legs,
+        settings=experiment.settings,
+        faults=experiment.faults,
+        identity=identity,
+    )
+
+
+def fingerprint(value: Any) -> str:
+    """Hex digest of any spec or record: equal content, equal digest, on every machine."""
+    return hashlib.sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """What `run.json` holds: a run, and the place where it runs."""
+
+    run: Run
+    campaign: str
+    site: dict[str, Any]
+    """The resolved site, as plain data."""
+    scratch: str
+    """Directory of this run's checkpoints; a leg writes below `scratch/LEG/`."""
+    virtual_nodes: bool
+    """One machine plays all nodes: rank // ranks_per_node is the node."""
+    tracer: str
+    """I/O tracer: a name of hpcckpt.tracing.io."""

@@ -1,0 +1,1 @@
+"""How a state becomes bytes. One file, one format."""

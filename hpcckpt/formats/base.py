@@ -1,0 +1,69 @@
+"""The format interface, and the one place where a file becomes durable and gets its final name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from hpcckpt.records import COMMIT, SERIALIZE_WRITE, SYNC
+
+Phase = Callable[[str], AbstractContextManager[None]]
+"""Opens a phase of the current save: `with phase("sync"): ...`."""
+
+
+class Format:
+    """Writes named arrays to one file and reads them back.
+
+    `expected_coverage` is the share of the file's bytes that a sound I/O trace shows, (low, high),
+    set before any run, with the reason why it may differ from one.
+    """
+
+    suffix: ClassVar[str]
+    frameworks: ClassVar[frozenset[str] | None] = None
+    """Frameworks that can use it; None: all."""
+    expected_coverage: ClassVar[tuple[float, float]]
+    coverage_reason: ClassVar[str]
+    phase: ClassVar[str] = SERIALIZE_WRITE
+    """What `write` spends its time on, as far as a rank can tell."""
+
+    def write(self, arrays: Mapping[str, np.ndarray], path: Path) -> None:
+        """Write all arrays to `path`, buffered, without any sync or rename."""
+        raise NotImplementedError
+
+    def load(self, path: Path) -> dict[str, np.ndarray]:
+        """The arrays of a file that `write` made."""
+        raise NotImplementedError
+
+    def dump(self, arrays: Mapping[str, np.ndarray], path: Path, durable: bool, phase: Phase) -> None:
+        """Write under a temporary name, then commit by rename.
+
+        With `durable`, the data is on the device before the rename, and the name before this returns.
+        """
+        temporary = path.with_name(path.name + ".tmp")
+        with phase(self.phase):
+            self.write(arrays, temporary)
+        if durable:
+            with phase(SYNC):
+                sync(temporary)
+        with phase(COMMIT):
+            os.replace(temporary, path)
+        if durable:
+            with phase(SYNC):
+                sync(path.parent)
+
+
+Base = Format
+
+
+def sync(path: Path) -> None:
+    """fsync a file or a directory."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

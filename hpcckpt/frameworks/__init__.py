@@ -1,0 +1,1 @@
+"""Training libraries with their distribution, each behind the same small interface. One file, one framework."""

@@ -1,0 +1,117 @@
+"""The seam between a framework and everything that saves its state: `Entry` and `Framework`.
+
+A state is a list of named arrays in host memory. Replicated entries are equal on all ranks (or, as
+batch-norm statistics, taken from rank 0 as users do); an entry with an owner is that rank's alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from hpcckpt.comm import Comm
+from hpcckpt.data import Dataset
+from hpcckpt.experiment import Settings
+from hpcckpt.models.base import Model
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One named array of a training state.
+
+    `shape` is the global shape; `data` is this rank's part, a C-contiguous array in host memory
+    (None in a plan, which needs no data); `offset` is where that part begins in the flattened
+    global array, in elements.
+    """
+
+    name: str
+    kind: str
+    shape: tuple[int, ...]
+    dtype: str
+    data: np.ndarray | None = None
+    offset: int = 0
+    owner: int | None = None
+    replica_group: str = "all"
+
+    @property
+    def key(self) -> str:
+        """Name in a file: entries that only one rank holds carry its number."""
+        return self.name if self.owner is None else f"{self.name}@{self.owner:05d}"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole global array."""
+        return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
+
+    def bare(self) -> Entry:
+        """The same without its data."""
+        return replace(self, data=None)
+
+
+def entry(name: str, kind: str, data: np.ndarray, owner: int | None = None) -> Entry:
+    """The entry of a whole array that this rank holds."""
+    data = np.ascontiguousarray(data).reshape(data.shape)  # ascontiguousarray makes scalars 1-d
+    group = "all" if owner is None else f"rank{owner:05d}"
+    return Entry(name, kind, data.shape, data.dtype.name, data, owner=owner, replica_group=group)
+
+
+def of_all_ranks(entries: list[Entry], ranks: int) -> list[Entry]:
+    """The whole job's state, without data, from one rank's entries: owned ones exist once per rank."""
+    result = [e.bare() for e in entries if e.owner is None]
+    for local in (e.bare() for e in entries if e.owner is not None):
+        result += [replace(local, owner=r, replica_group=f"rank{r:05d}") for r in range(ranks)]
+    return result
+
+
+class Framework:
+    """One rank's training: a model, an optimizer, and steps whose gradients are averaged over all ranks."""
+
+    optimizer_slots: ClassVar[dict[str, int]] = {"sgd": 0, "momentum": 1, "adam": 2}
+    """Arrays of a parameter's size that each optimizer keeps."""
+
+    def __init__(self, model: type[Model], settings: Settings, comm: Comm, data: Dataset, threads: int) -> None:
+        self.model_type = model
+        self.settings = settings
+        self.comm = comm
+        self.data = data
+        self.threads = threads
+        self.position = 0
+        """Number of steps done: where the data order goes on."""
+
+    def start(self) -> None:
+        """Build model and optimizer; afterwards all ranks hold equal parameters."""
+        raise NotImplementedError
+
+    def step(self) -> float:
+        """Train on this rank's next batch, with averaged gradients; the loss before the update."""
+        raise NotImplementedError
+
+    def state(self) -> list[Entry]:
+        """Everything that a restart needs, in host memory; may share memory with the live state."""
+        raise NotImplementedError
+
+    def load(self, arrays: dict[str, np.ndarray]) -> None:
+        """Take over a saved state: arrays by entry key. Keys of other owners are passed over."""
+        raise NotImplementedError
+
+    def versions(self) -> dict[str, str]:
+        """Versions of the libraries that train."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Give back what `start` took."""
+
+    def batch(self) -> tuple[np.ndarray, np.ndarray]:
+        """This rank's batch at the current position."""
+        size = self.settings.batch_per_rank
+        if self.settings.scaling == "strong":
+            size = max(1, size // self.comm.size)
+        return self.data.batch(self.position, self.comm.rank, self.comm.size, size, self.settings.seed)
+
+    def parameter_count(self) -> int:
+        return sum(int(np.prod(e.shape)) for e in self.state() if e.kind == "parameter")
+
+
+Base = Framework

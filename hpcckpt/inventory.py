@@ -1,0 +1,62 @@
+"""What lies in the files of a leg: one row per tensor or slice, with its digest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hpcckpt.records import INVENTORY_COLUMNS
+from hpcckpt.strategies.base import Written
+
+
+def digest(array: np.ndarray) -> str:
+    """xxh3-128 of the array's bytes, in hex."""
+    import xxhash
+
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return xxhash.xxh3_128_hexdigest(flat.view(np.uint8).data if flat.size else b"")
+
+
+def rows(written: Iterable[Written], generation: int, step: int, root: Path, rank: int, node: str, format_: str) -> list[dict[str, Any]]:
+    """Inventory rows of what this rank wrote, its bytes digested. Call it outside timed parts."""
+    sizes: dict[Path, int] = {}
+    result = []
+    for item in written:
+        entry = item.piece.entry
+        if item.file not in sizes:
+            sizes[item.file] = item.file.stat().st_size
+        result.append(
+            {
+                "generation": generation,
+                "step": step,
+                "file": str(item.file.relative_to(root)),
+                "rank": rank,
+                "node": node,
+                "file_bytes": sizes[item.file],
+                "format": format_,
+                "tensor": entry.key,
+                "kind": entry.kind,
+                "dtype": entry.dtype,
+                "shape": json.dumps(list(entry.shape)),
+                "offset_bytes": item.piece.offset * np.dtype(entry.dtype).itemsize,
+                "tensor_bytes": item.piece.nbytes,
+                "digest": digest(item.data),
+                "replica_group": entry.replica_group,
+            }
+        )
+    return result
+
+
+def write(path: Path, found: list[dict[str, Any]]) -> None:
+    """All ranks' rows as Parquet."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in INVENTORY_COLUMNS.items()])
+    temporary = path.with_name(path.name + ".tmp")
+    pq.write_table(pa.Table.from_pylist(found, schema=schema), temporary)
+    temporary.replace(path)

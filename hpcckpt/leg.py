@@ -1,0 +1,250 @@
+"""One leg on one rank: the steps, the saves between them, and what is checked after the last step.
+
+What is timed lies between barriers; digests, counters and file work lie in recorded pauses behind
+the save, which the control leg takes as well.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hpcckpt import inventory
+from hpcckpt.comm import Comm, clock
+from hpcckpt.errors import RunError
+from hpcckpt.experiment import Run
+from hpcckpt.faults import Faults
+from hpcckpt.frameworks.base import Framework, of_all_ranks
+from hpcckpt.records import WAIT_AFTER, WAIT_BEFORE, Beacon, Replica, Save, Span, Step, Verified, Window
+from hpcckpt.strategies.base import Strategy, Written
+from hpcckpt.tracing import process_io
+from hpcckpt.tracing.spans import Trace
+
+
+class Stopped(Exception):
+    """The run was asked to stop, and all ranks agreed to."""
+
+
+@dataclass
+class Leg:
+    """The parts of a leg, put together by `hpcckpt.rank`. `strategy` is None in the control."""
+
+    run: Run
+    comm: Comm
+    trace: Trace
+    faults: Faults
+    framework: Framework
+    strategy: Strategy | None
+    root: Path
+    """Directory of this leg's checkpoints."""
+    node: str
+    stop_requested: Callable[[], bool]
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    """Inventory rows of what this rank wrote."""
+    generations: list[int] = field(default_factory=list)
+    _paused_ns: int = 0
+    _sizes: tuple[int, int] | None = None
+
+    def train(self) -> None:
+        """All steps and saves; raises Stopped where the stop file was seen at a save."""
+        settings = self.run.settings
+        self._step(0)
+        self._compare_replicas(0, "after_first_step")
+        self.trace.flush()
+        self.comm.settle()
+        begin = clock()
+        for index in range(1, settings.steps):
+            self._step(index)
+            if index % self.run.point.interval_steps == 0:
+                self._checkpoint(index)
+        with self.trace.inside(WAIT_AFTER):
+            self.comm.settle()
+        self.trace.add(
+            Window(
+                begin_ns=begin,
+                end_ns=clock(),
+                steps=settings.steps - 1,
+                saves=len(self.generations) if self.strategy else 0,
+                paused_ns=self._paused_ns,
+            )
+        )
+        self._compare_replicas(settings.steps - 1, "end")
+        self.trace.flush()
+
+    def beacon(self, when: str) -> None:
+        """A one-byte write that the I/O tracer sees, between two looks at the clock."""
+        path = self.root / f".beacon.{self.comm.rank:05d}.{when}"
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        before = clock()
+        os.write(descriptor, b"\0")
+        after = clock()
+        os.close(descriptor)
+        self.trace.add(Beacon(path=str(path), before_ns=before, after_ns=after))
+
+    def _step(self, index: int) -> None:
+        self.faults.at("step", index)
+        with self.trace.inside("step"):
+            begin = clock()
+            loss = self.framework.step()
+            self.trace.add(Step(index=index, begin_ns=begin, end_ns=clock(), loss=loss))
+        if self.run.settings.digest_every_step:
+            self._compare_replicas(index, "step")
+
+    def _checkpoint(self, step: int) -> None:
+        generation = len(self.generations)
+        directory = self.root / f"generation-{generation:05d}"
+        if self.strategy and self.comm.rank == 0:
+            directory.mkdir()
+        written = self._save(generation, step, directory) if self.strategy else self._stand_in(generation)
+        self.generations.append(generation)
+        if self.run.settings.barrier != "none":  # there, nothing untimed may hide in the window
+            self._pause(generation, step, written)
+
+    def _stand_in(self, generation: int) -> list[Written]:
+        """What the control does in a save's place: the same two barriers."""
+        self.faults.at("before_save", generation)
+        for wait in (WAIT_BEFORE, WAIT_AFTER):
+            with self.trace.inside(wait):
+                self.comm.barrier()
+        return []
+
+    def _save(self, generation: int, step: int, directory: Path) -> list[Written]:
+        assert self.strategy is not None
+        state_bytes, planned_bytes = self._planned(self.strategy)
+        self.faults.at("before_save", generation)
+        peak_reason = process_io.reset_peak()
+        before = process_io.read()
+        arrive = clock()
+        with self.trace.inside(WAIT_BEFORE):
+            self.comm.barrier()
+        begin = clock()
+        with self.trace.inside("save"):
+            phase: Callable[[str], AbstractContextManager[None]] = partial(self.trace.phase, generation)
+            written = self.strategy.save(directory, phase)
+        done = clock()
+        with self.trace.inside(WAIT_AFTER):
+            self.comm.barrier()
+        end = clock()
+        after = process_io.read()
+        for phase_name, first, last in ((WAIT_BEFORE, arrive, begin), (WAIT_AFTER, done, end)):
+            self.trace.add(Span(generation=generation, phase=phase_name, begin_ns=first, end_ns=last))
+        self.trace.add(
+            Save(
+                generation=generation,
+                step=step,
+                directory=str(directory),
+                arrive_ns=arrive,
+                begin_ns=begin,
+                done_ns=done,
+                end_ns=end,
+                state_bytes=state_bytes,
+                planned_bytes=planned_bytes,
+                rss_before_bytes=before.rss_bytes,
+                rss_peak_bytes=None if peak_reason else after.rss_peak_bytes,
+                rss_reason=peak_reason or after.rss_reason,
+                write_chars_bytes=_growth(before.write_chars_bytes, after.write_chars_bytes),
+                storage_bytes=_growth(before.storage_bytes, after.storage_bytes),
+                io_reason=after.io_reason,
+            )
+        )
+        return written
+
+    def _planned(self, strategy: Strategy) -> tuple[int, int]:
+        """(bytes of the job's state, bytes that the plan gives to this rank); the same in every generation."""
+        if self._sizes is None:
+            entries = of_all_ranks(self.framework.state(), self.comm.size)
+            mine = strategy.plan(entries, strategy.topology).get(self.comm.rank, [])
+            self._sizes = sum(e.nbytes for e in entries), sum(piece.nbytes for piece in mine)
+        return self._sizes
+
+    def _pause(self, generation: int, step: int, written: list[Written]) -> None:
+        """Untimed and recorded: digests, inventory, pruning, the trace's own file, the stop file."""
+        begin = clock()
+        self._compare_replicas(step, "save")
+        self.rows += inventory.rows(
+            written, generation, step, self.root, self.comm.rank, self.node, self.run.point.format
+        )
+        self.faults.damage(generation, sorted({item.file for item in written}))
+        self._prune(generation)
+        self.trace.flush()
+        stop = self.comm.any(self.stop_requested())
+        self._paused_ns += clock() - begin
+        if stop:
+            raise Stopped
+
+    def _prune(self, newest: int) -> None:
+        keep = self.run.settings.keep
+        if self.strategy and self.comm.rank == 0 and keep != "all" and newest - keep >= 0:
+            shutil.rmtree(self.root / f"generation-{newest - keep:05d}")
+
+    def _compare_replicas(self, step: int, where: str) -> None:
+        """Law 3: all ranks of one replica group hold equal parameters."""
+        parts = [inventory.digest(e.data) for e in self.framework.state() if e.kind == "parameter" and e.data is not None]
+        mine = inventory.digest(np.frombuffer("".join(parts).encode(), dtype=np.uint8))
+        if self.run.settings.barrier == "none" and where == "save":
+            return
+        everybody = self.comm.allgather(mine)
+        equal = len(set(everybody)) == 1
+        self.trace.add(Replica(step=step, where=where, digest=mine, equal=equal))
+        if not equal and where == "after_first_step":
+            odd = [rank for rank, digest in enumerate(everybody) if digest != everybody[0]]
+            raise RunError(f"parameters differ between ranks after step {step}: ranks {odd} against rank 0")
+
+    def gather_rows(self) -> list[dict[str, Any]] | None:
+        """The inventory of all ranks, on rank 0."""
+        gathered = self.comm.gather(self.rows)
+        return None if gathered is None else [row for part in gathered for row in part]
+
+    def verify(self, everything: list[dict[str, Any]]) -> None:
+        """Law 4: what is read back equals what was saved. Rank 0, after the last step."""
+        if self.strategy is None or not self.generations:
+            return
+        wanted = {"all": self.generations, "ends": [self.generations[0], self.generations[-1]], "none": []}
+        chosen = set(wanted[self.run.settings.verify])
+        for generation in self.generations:
+            saved = [row for row in everything if row["generation"] == generation]
+            directory = self.root / f"generation-{generation:05d}"
+            if generation not in chosen:
+                self._not_verified(generation, f"not verified: verify = {self.run.settings.verify}")
+            elif not saved:
+                self._not_verified(generation, "not verified: barriers are off, so no digests were taken")
+            elif not directory.is_dir():
+                self._not_verified(generation, "not verified: pruned")
+            else:
+                self._read_back(generation, directory, saved)
+
+    def _not_verified(self, generation: int, reason: str) -> None:
+        self.trace.add(Verified(generation=generation, equal=None, tensors=0, reason=reason))
+
+    def _read_back(self, generation: int, directory: Path, saved: list[dict[str, Any]]) -> None:
+        assert self.strategy is not None
+        try:
+            arrays = self.strategy.restore(directory)
+        except Exception as error:  # whatever a damaged file makes a library raise is the finding
+            reason = f"cannot be read back: {type(error).__name__}: {error}"
+            self.trace.add(Verified(generation=generation, equal=False, tensors=0, reason=reason))
+            return
+        differing = [row["tensor"] for row in saved if not _same(arrays, row)]
+        reason = f"differs: {', '.join(differing[:5])} ({len(differing)} of {len(saved)})" if differing else None
+        self.trace.add(Verified(generation=generation, equal=not differing, tensors=len(saved), reason=reason))
+
+
+def _same(arrays: dict[str, np.ndarray], row: dict[str, Any]) -> bool:
+    array = arrays.get(row["tensor"])
+    if array is None:
+        return False
+    raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    part = raw[row["offset_bytes"] : row["offset_bytes"] + row["tensor_bytes"]]
+    return inventory.digest(part) == row["digest"]
+
+
+def _growth(before: int | None, after: int | None) -> int | None:
+    return None if before is None or after is None else after - before

@@ -1,0 +1,1 @@
+"""Model architectures, described once for every framework. One file, one model."""

@@ -1,0 +1,206 @@
+"""`python -m hpcckpt.rank RUN_DIR LEG`: one rank of one leg. Puts the parts together; measures nothing itself.
+
+Exit status: 0 done, 1 failed (the trace's closing line says why), 75 stopped on request,
+143 ended by a signal. Every way out but SIGKILL leaves a closing line.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hpcckpt.comm import Comm
+    from hpcckpt.experiment import Job
+    from hpcckpt.leg import Leg
+    from hpcckpt.tracing.spans import Trace
+
+STOPPED = 75  # EX_TEMPFAIL: go on later
+TERMINATED = 143
+ENDINGS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+PR_SET_PDEATHSIG = 1
+
+
+def main(arguments: list[str]) -> int:
+    """Run the rank; returns its exit status."""
+    _leave_tracer_to_this_process()
+    _die_with_launcher()
+    threads = _limit_threads()
+    run_dir, leg_name = Path(arguments[0]), arguments[1]
+    # Imported only now: NumPy's library takes its thread count when it is loaded.
+    from hpcckpt.comm import world
+    from hpcckpt.experiment import Job
+    from hpcckpt.faults import Faults
+    from hpcckpt.rundir import RunDir, read_json
+    from hpcckpt.tracing.spans import Trace
+
+    paths = RunDir(run_dir)
+    job: Job = read_json(paths.run, Job)
+    comm = world(job.run.settings.barrier)
+    faults = Faults(job.run.faults, comm.rank, leg_name)
+    trace = Trace(paths.leg(leg_name).rank_file(comm.rank), faults.at)
+    _close_on_signal(trace)
+    from hpcckpt.leg import Stopped
+
+    try:
+        leg = compose(job, leg_name, comm, trace, faults, paths.stop, threads)
+        measure(leg, job, leg_name, paths.leg(leg_name).inventory)
+    except Stopped:
+        trace.close("stopped", "stop file")
+        leg.framework.close()
+        return STOPPED
+    except BaseException as error:
+        trace.close("failed", f"{type(error).__name__}: {error}")
+        traceback.print_exc()
+        sys.stderr.flush()
+        comm.abandon(1)
+    trace.close("ok")
+    leg.framework.close()
+    return 0
+
+
+def _leave_tracer_to_this_process() -> None:
+    """Children of this process must not write a log of their own in its place."""
+    os.environ.pop("LD_PRELOAD", None)
+
+
+def _die_with_launcher() -> None:
+    """When the launcher is killed, this rank gets SIGTERM and writes its closing line."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)  # before any thread starts, so that all inherit it
+    parent = os.getppid()
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        os._exit(TERMINATED)
+
+
+def _limit_threads() -> int:
+    """Cores / ranks of this host, at least one: oversubscribed ranks slow each other tenfold otherwise."""
+    here = os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE") or os.environ.get("MPI_LOCALNRANKS") or "1"
+    threads = max(1, len(os.sched_getaffinity(0)) // int(here))
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = str(threads)
+    return threads
+
+
+def _close_on_signal(trace: Trace) -> None:
+    """A thread takes the signals, so that a rank stuck in a collective still writes its closing line."""
+
+    def wait() -> None:
+        received = signal.sigwait(ENDINGS)
+        trace.close("terminated", signal.Signals(received).name)
+        os._exit(TERMINATED)
+
+    threading.Thread(target=wait, name="signals", daemon=True).start()
+
+
+def compose(
+    job: Job, leg_name: str, comm: Comm, trace: Trace, faults: object, stop: Path, threads: int
+) -> Leg:
+    """Build the leg from the run's names, write the first records, and start the framework."""
+    from hpcckpt import data, registry
+    from hpcckpt.comm import clock
+    from hpcckpt.leg import Leg
+    from hpcckpt.records import CONTROL
+    from hpcckpt.strategies.base import Topology
+
+    point, settings = job.run.point, job.run.settings
+    node = f"virtual{comm.rank // point.ranks_per_node:03d}" if job.virtual_nodes else comm.host
+    images = data.load(settings.data, settings.seed)
+    model = registry.load("hpcckpt.models", point.model)
+    framework = registry.load("hpcckpt.frameworks", point.framework)(model, settings, comm, images, threads)
+    framework.start()
+    strategy = None
+    if leg_name != CONTROL:
+        format_ = registry.load("hpcckpt.formats", point.format)()
+        topology = Topology(comm.size, point.ranks_per_node)
+        strategy = registry.load("hpcckpt.strategies", point.strategy)(
+            framework, format_, comm, topology, point.durable
+        )
+    leg = Leg(
+        run=job.run,
+        comm=comm,
+        trace=trace,
+        faults=faults,  # type: ignore[arg-type]
+        framework=framework,
+        strategy=strategy,
+        root=Path(job.scratch) / leg_name,
+        node=node,
+        stop_requested=stop.exists if comm.rank == 0 else lambda: False,
+    )
+    _introduce(leg, job, leg_name, images.name, threads, clock())
+    return leg
+
+
+def _introduce(leg: Leg, job: Job, leg_name: str, data_name: str, threads: int, now: int) -> None:
+    from hpcckpt.comm import boot_id
+    from hpcckpt.records import SCHEMA_VERSION, Start
+
+    comm = leg.comm
+    leg.trace.add(
+        Start(
+            schema_version=SCHEMA_VERSION,
+            t_ns=now,
+            run_id=job.run.run_id,
+            leg=leg_name,
+            rank=comm.rank,
+            size=comm.size,
+            node=leg.node,
+            virtual_node=job.virtual_nodes,
+            host=comm.host,
+            pid=os.getpid(),
+            boot_id=boot_id(),
+            cores=len(os.sched_getaffinity(0)),
+            ranks_on_host=comm.allgather(comm.host).count(comm.host),
+            threads=threads,
+            thread_level=comm.thread_level,
+            versions=leg.framework.versions(),
+            data=data_name,
+            parameters=leg.framework.parameter_count(),
+            barrier=comm.kind,
+        )
+    )
+    leg.trace.flush()
+
+
+def measure(leg: Leg, job: Job, leg_name: str, inventory_file: Path) -> None:
+    """The leg from its preparations to its inventory."""
+    from hpcckpt import host, inventory
+    from hpcckpt.comm import clock
+    from hpcckpt.records import Clock
+
+    comm, trace, settings = leg.comm, leg.trace, job.run.settings
+    hosts = comm.allgather(comm.host)
+    first_here = hosts.index(comm.host) == comm.rank
+
+    def align() -> None:
+        offset, error, method = comm.clock_offset()
+        trace.add(Clock(t_ns=clock(), offset_ns=offset, error_ns=error, method=method))
+
+    align()
+    if first_here:
+        leg.root.mkdir(parents=True, exist_ok=True)
+        if leg_name == job.run.legs[0]:
+            trace.add(host.probe(leg.root))
+        trace.add(host.drain("before_leg", settings.drain_limit_s))
+    comm.settle()
+    leg.beacon("start")
+    leg.train()
+    if first_here and leg.strategy:
+        trace.add(host.drain("after_last_save", settings.drain_limit_s))
+    leg.beacon("end")
+    align()
+    rows = leg.gather_rows()
+    if rows is not None and leg.strategy:
+        leg.verify(rows)
+        inventory.write(inventory_file, rows)
+    comm.settle()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

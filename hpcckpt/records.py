@@ -1,0 +1,249 @@
+"""The words of a trace: record types, phase names, units and the schema version. Defined once, here.
+
+A rank's file holds one JSON object a line, each with its `type`. Times are CLOCK_MONOTONIC
+nanoseconds of the rank's own clock (fields end in `_ns`); sizes are bytes (`_bytes`).
+The last line of a complete file is an `End`; a file without one belongs to a rank that died.
+Nothing here reads or writes a file but the (de)serialisers of a single line.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from hpcckpt.errors import TraceError
+
+SCHEMA_VERSION = 1
+
+# Phases of a save on one rank: exclusive wall time on the training thread, in this order.
+WAIT_BEFORE = "wait_before"  # until the slowest rank arrives; in no stall
+GATHER = "gather"  # device to host, collectives to the writer
+SERIALIZE = "serialize"  # objects to bytes
+WRITE = "write"  # union of the write calls
+SYNC = "sync"  # fsync
+COMMIT = "commit"  # rename, marker, metadata
+WAIT_INSIDE = "wait_inside"  # collectives inside the mechanism
+WAIT_AFTER = "wait_after"  # at the barrier behind the save
+BACKGROUND = "background"  # apart from the stall: asynchronous strategies
+
+# What a rank cannot tell apart it records under a composite name; the analysis splits it with the I/O trace.
+SERIALIZE_WRITE = "serialize+write"
+WRITE_SYNC = "write+sync"
+
+STALL_PHASES = (GATHER, SERIALIZE, SERIALIZE_WRITE, WRITE, WRITE_SYNC, SYNC, COMMIT, WAIT_INSIDE, WAIT_AFTER)
+PHASES = (WAIT_BEFORE, *STALL_PHASES, BACKGROUND)
+IDLE_PHASES = (WAIT_INSIDE, WAIT_AFTER)
+
+# Kinds of state that a checkpoint can hold.
+KINDS = ("parameter", "optimizer", "buffer", "rng", "data_position", "other")
+
+# Legs of a run.
+TRAIN = "train"
+CONTROL = "control"
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=str.lower):
+    """Base of every line."""
+
+
+class Start(Record, frozen=True, kw_only=True):
+    """First line: who this rank is, and what it found."""
+
+    schema_version: int
+    t_ns: int
+    run_id: str
+    leg: str
+    rank: int
+    size: int
+    node: str
+    """Node as the tables name it: a host name, or virtualNN on a machine that plays several nodes."""
+    virtual_node: bool
+    host: str
+    pid: int
+    boot_id: str
+    cores: int
+    """Cores that this process may use."""
+    ranks_on_host: int
+    threads: int
+    thread_level: str
+    """MPI's granted thread level."""
+    versions: dict[str, str]
+    data: str
+    """Which data set trains: CIFAR-10's files, scikit-learn's digits, or seeded synthetic images."""
+    parameters: int
+    """Number of parameters of the model."""
+    barrier: str
+    """How this rank waits: poll, spin or none."""
+
+
+class Clock(Record, frozen=True, kw_only=True):
+    """This rank's clock against rank 0's: rank 0's time = own time + offset, within +- error."""
+
+    t_ns: int
+    offset_ns: int
+    error_ns: int
+    method: str
+    """same_boot or ping_pong."""
+
+
+class Beacon(Record, frozen=True, kw_only=True):
+    """A one-byte traced write between two clock reads: aligns an I/O log with this rank's clock."""
+
+    path: str
+    before_ns: int
+    after_ns: int
+
+
+class Probe(Record, frozen=True, kw_only=True):
+    """Small durable writes in scratch, once per host: what is behind fsync here."""
+
+    host: str
+    path: str
+    filesystem: str
+    mount_options: str
+    count: int
+    median_s: float | None
+    max_s: float | None
+    reason: str | None
+    """Why durable numbers are not measured here, None where they can be."""
+
+
+class Drain(Record, frozen=True, kw_only=True):
+    """Waiting, untimed, until the host's dirty and write-back pages are low, or after the last save."""
+
+    when: str
+    """before_leg or after_last_save."""
+    seconds: float
+    dirty_before_bytes: int
+    dirty_after_bytes: int
+    reached: bool
+
+
+class Step(Record, frozen=True, kw_only=True):
+    """One training step."""
+
+    index: int
+    begin_ns: int
+    end_ns: int
+    loss: float
+
+
+class Span(Record, frozen=True, kw_only=True):
+    """One phase of one save on this rank. A save may hold several spans of a phase."""
+
+    generation: int
+    phase: str
+    begin_ns: int
+    end_ns: int
+
+
+class Save(Record, frozen=True, kw_only=True):
+    """One checkpoint as this rank saw it."""
+
+    generation: int
+    step: int
+    directory: str
+    arrive_ns: int
+    """When the rank came to the barrier before the save."""
+    begin_ns: int
+    """When it left that barrier: the stall begins."""
+    done_ns: int
+    """When its own part was over."""
+    end_ns: int
+    """When it went on behind the barrier after the save: the stall ends."""
+    state_bytes: int
+    """Bytes of the whole job's logical state, each replica counted once."""
+    planned_bytes: int
+    """Bytes that the strategy's plan gave to this rank."""
+    rss_before_bytes: int | None
+    rss_peak_bytes: int | None
+    rss_reason: str | None
+    write_chars_bytes: int | None
+    """Growth of wchar in /proc/self/io over the save."""
+    storage_bytes: int | None
+    """Growth of write_bytes in /proc/self/io over the save."""
+    io_reason: str | None
+    pruned: bool = False
+
+
+class Replica(Record, frozen=True, kw_only=True):
+    """Digest of this rank's parameters at a step, and whether all ranks of the group held the same."""
+
+    step: int
+    where: str
+    """after_first_step, save or end."""
+    digest: str
+    equal: bool | None
+    """None: compared later, from all ranks' lines."""
+
+
+class Window(Record, frozen=True, kw_only=True):
+    """The window that overheads are taken over: barrier after warm-up to barrier after the last step."""
+
+    begin_ns: int
+    end_ns: int
+    steps: int
+    saves: int
+    paused_ns: int
+
+
+class Verified(Record, frozen=True, kw_only=True):
+    """What this rank read back of a generation."""
+
+    generation: int
+    equal: bool | None
+    tensors: int
+    reason: str | None
+    """What differed, or why it was not verified."""
+
+
+class End(Record, frozen=True, kw_only=True):
+    """The closing line. Only `ok` counts as done."""
+
+    t_ns: int
+    status: str
+    """ok, failed, stopped or terminated."""
+    error: str | None = None
+    inside: list[str] = []
+    """Phases that were open when the rank ended, outermost first."""
+
+
+LINES = Start | Clock | Beacon | Probe | Drain | Step | Span | Save | Replica | Window | Verified | End
+
+_encoder = msgspec.json.Encoder(enc_hook=str)  # versions may be subclasses of str
+_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(LINES)
+
+
+def encode(record: Record) -> bytes:
+    """One line of a rank's file, newline included."""
+    return _encoder.encode(record) + b"\n"
+
+
+def decode(line: bytes, where: str = "line") -> Record:
+    """The record of one line. Raises TraceError, naming `where`, for anything else."""
+    try:
+        record: Record = _decoder.decode(line)
+    except msgspec.MsgspecError as error:
+        raise TraceError(f"{where}: not a record of schema {SCHEMA_VERSION}: {error}") from error
+    return record
+
+
+# Columns of the inventory (Parquet), one row per tensor or slice in a file.
+INVENTORY_COLUMNS: dict[str, str] = {
+    "generation": "int64",
+    "step": "int64",
+    "file": "string",  # path relative to the leg's checkpoint directory
+    "rank": "int64",  # writer
+    "node": "string",
+    "file_bytes": "int64",  # on disk, after commit
+    "format": "string",
+    "tensor": "string",
+    "kind": "string",
+    "dtype": "string",
+    "shape": "string",  # JSON list: global shape
+    "offset_bytes": "int64",  # of this slice in the flattened tensor
+    "tensor_bytes": "int64",  # logical bytes of this slice
+    "digest": "string",  # xxh3-128 of the slice's bytes
+    "replica_group": "string",
+}

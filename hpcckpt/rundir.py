@@ -1,0 +1,157 @@
+"""Every file name of a run directory, atomic writes, and the states a run goes through.
+
+    runs/CAMPAIGN/campaign.json                the ledger: experiment, site, runs in their order
+    runs/CAMPAIGN/RUN_ID/run.json              the resolved run and site
+                         manifest.json         code, versions, host, MPI, file system
+                         job.sh                the exact script
+                         state.json            queued, running, done, failed, interrupted
+                         stop                  its presence asks the run to stop
+                         log/                  output of the driver and of the launcher
+                         legs/LEG/ranks/00000.jsonl
+                                  darshan/rank00000/*.darshan
+                                  inventory.parquet
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from hpcckpt.errors import RunError, TraceError
+from hpcckpt.records import SCHEMA_VERSION
+
+QUEUED, RUNNING, DONE, FAILED, INTERRUPTED = "queued", "running", "done", "failed", "interrupted"
+TRANSITIONS: dict[str, frozenset[str]] = {
+    QUEUED: frozenset({QUEUED, RUNNING, FAILED, INTERRUPTED}),
+    RUNNING: frozenset({QUEUED, RUNNING, DONE, FAILED, INTERRUPTED}),
+    FAILED: frozenset({QUEUED, FAILED}),
+    INTERRUPTED: frozenset({QUEUED, INTERRUPTED}),
+    DONE: frozenset({DONE}),
+}
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """What `state.json` says. `reason` names rank, node and signal or exception where a run failed."""
+
+    state: str
+    reason: str | None = None
+    rank: int | None = None
+    node: str | None = None
+    cause: str | None = None
+    """Signal name, exception type, `hung`, or `refused`."""
+    job_id: str | None = None
+    driver_pid: int | None = None
+    driver_host: str | None = None
+    driver_start: float | None = None
+    """When that process started, by its host's clock: tells a reused process number."""
+    leg: str | None = None
+    updated: float = 0.0
+    """Unix time of this state."""
+    started: float | None = None
+    ended: float | None = None
+    timings_s: dict[str, float] = {}
+    """Where the run's wall time went, by the driver's own clock."""
+    attempts: int = 0
+
+
+class LegDir:
+    """Paths of one launch of all ranks."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.ranks = path / "ranks"
+        self.darshan = path / "darshan"
+        self.inventory = path / "inventory.parquet"
+        self.rank_script = path / "rank.sh"
+        self.output = path / "output.log"
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    def rank_file(self, rank: int) -> Path:
+        return self.ranks / f"{rank:05d}.jsonl"
+
+    def rank_darshan(self, rank: int) -> Path:
+        return self.darshan / f"rank{rank:05d}"
+
+
+class RunDir:
+    """Paths of one run."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.run = self.path / "run.json"
+        self.manifest = self.path / "manifest.json"
+        self.script = self.path / "job.sh"
+        self.state = self.path / "state.json"
+        self.stop = self.path / "stop"
+        self.log = self.path / "log"
+        self.legs = self.path / "legs"
+
+    def leg(self, name: str) -> LegDir:
+        return LegDir(self.legs / name)
+
+    def read_state(self) -> State:
+        """The state; a run without a state file is queued. Raises RunError for an unreadable one."""
+        try:
+            return msgspec.json.decode(self.state.read_bytes(), type=State)
+        except FileNotFoundError:
+            return State(state=QUEUED)
+        except msgspec.MsgspecError as error:
+            raise RunError(f"{self.state}: not a state file ({error}); remove the run directory to repeat it") from error
+
+    def write_state(self, **changes: Any) -> State:
+        """Move to another state, or change its fields. Raises RunError for a move that is not allowed."""
+        old = self.read_state()
+        target = changes.get("state", old.state)
+        if target not in TRANSITIONS[old.state]:
+            raise RunError(f"{self.state}: a run that is {old.state} cannot become {target}")
+        new = msgspec.structs.replace(old, updated=time.time(), **changes)
+        write_json(self.state, new)
+        return new
+
+
+class CampaignDir:
+    """Paths of one campaign."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.ledger = self.path / "campaign.json"
+        self.lock = self.path / "lock"
+        self.log = self.path / "submit.log"
+
+    def run(self, run_id: str) -> RunDir:
+        return RunDir(self.path / run_id)
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write so that a reader sees the old content or the new, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary.write_bytes(data)
+    os.replace(temporary, path)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Atomically write a record or plain value as indented JSON that carries the schema version."""
+    plain = msgspec.to_builtins(value)
+    if isinstance(plain, dict):
+        plain = {"schema_version": SCHEMA_VERSION, **plain}
+    write_bytes(path, msgspec.json.format(msgspec.json.encode(plain), indent=2) + b"\n")
+
+
+def read_json(path: Path, kind: type[Any] = dict) -> Any:
+    """Read what `write_json` wrote. Raises TraceError for another schema version or broken content."""
+    try:
+        plain = msgspec.json.decode(path.read_bytes())
+        version = plain.get("schema_version") if isinstance(plain, dict) else None
+        if version != SCHEMA_VERSION:
+            raise TraceError(f"{path}: schema version {version}, this release reads {SCHEMA_VERSION}")
+        return msgspec.convert(plain, kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise TraceError(f"{path}: not a valid {kind.__name__} ({error})") from error

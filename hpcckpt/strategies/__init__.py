@@ -1,0 +1,1 @@
+"""Which ranks write which part of a state. One file, one strategy."""
