@@ -9,7 +9,7 @@ import numpy as np
 
 from hpcckpt.formats.base import Phase
 from hpcckpt.frameworks.base import Entry
-from hpcckpt.records import GATHER
+from hpcckpt.records import GATHER, WAIT_INSIDE
 from hpcckpt.strategies.base import Piece, Strategy, Topology, Written, whole
 
 WRITER = 0
@@ -25,6 +25,7 @@ class SingleWriter(Strategy):
     def save(self, directory: Path, phase: Phase) -> list[Written]:
         with phase(GATHER):
             entries = self.framework.state()
+        with phase(WAIT_INSIDE):  # a few kilobytes per rank: the time is waiting for the last one
             owned = self.comm.gather([e for e in entries if e.owner is not None], root=WRITER)
         if owned is None:
             return []

@@ -1,0 +1,80 @@
+"""Every framework x strategy x format that claims to work: saves, restores bit-equal, goes on bit-equal.
+
+One mpirun saves all combinations of a framework and a second one restores them; the tests judge the facts.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcckpt import registry
+from hpcckpt.records import COMMIT, GATHER, SYNC
+from tests.contract.program import combinations
+from tests.support import mpirun
+
+FRAMEWORKS = registry.names("hpcckpt.frameworks")
+RANKS = (2, 4)
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module", params=[(f, n) for f in FRAMEWORKS for n in RANKS], ids=lambda p: f"{p[0]}-{p[1]}")
+def facts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    framework, ranks = request.param
+    base: Path = tmp_path_factory.mktemp(f"{framework}-{ranks}")
+    result: dict[str, Any] = {"framework": framework, "ranks": ranks}
+    for mode in ("save", "restore"):
+        done = mpirun(ranks, ["-m", "tests.contract.program", mode, framework, str(base)])
+        assert done.returncode == 0, f"{mode}:\n{done.stdout}\n{done.stderr}"
+        result[mode] = json.loads((base / f"{mode}.json").read_text())
+    return result
+
+
+def test_every_supported_pair_was_run(facts: dict[str, Any]) -> None:
+    expected = {f"{strategy}/{format_}" for strategy, format_ in combinations(facts["framework"])}
+    assert expected, f"{facts['framework']}: no strategy and format serve it"
+    assert {label.rsplit("/", 2)[0] for label in facts["save"]} == expected
+    assert facts["save"].keys() == facts["restore"].keys()
+
+
+def test_each_rank_writes_what_the_plan_says(facts: dict[str, Any]) -> None:
+    for label, ranks in facts["save"].items():
+        for rank, own in enumerate(ranks):
+            assert sorted(own["wrote"]) == sorted(own["planned"]), f"{label}, rank {rank}"
+
+
+def test_the_files_lie_under_their_final_names(facts: dict[str, Any]) -> None:
+    for label, ranks in facts["save"].items():
+        files = [Path(f) for own in ranks for f in own["files"]]
+        assert files, label
+        for file in files:
+            assert file.is_file() and file.stat().st_size > 0, f"{label}: {file}"
+            assert not list(file.parent.glob("*.tmp")), f"{label}: temporary files left"
+
+
+def test_durable_saves_sync_before_and_after_the_commit(facts: dict[str, Any]) -> None:
+    for label, ranks in facts["save"].items():
+        for own in ranks:
+            if not own["files"]:
+                continue
+            steps = [p for p in own["phases"] if p in (SYNC, COMMIT)]
+            expected = [SYNC, COMMIT, SYNC] if label.endswith("durable") else [COMMIT]
+            assert steps == expected, label
+            assert own["phases"][0] == GATHER, label
+
+
+def test_restored_state_is_bit_equal(facts: dict[str, Any]) -> None:
+    for label, ranks in facts["save"].items():
+        for rank, own in enumerate(ranks):
+            assert facts["restore"][label][rank]["state"] == own["state"], f"{label}, rank {rank}"
+
+
+def test_next_step_after_a_restore_is_bit_equal(facts: dict[str, Any]) -> None:
+    for label, ranks in facts["save"].items():
+        for rank, own in enumerate(ranks):
+            assert own["next"] != own["state"], f"{label}: the step changed nothing, so this test would prove nothing"
+            assert facts["restore"][label][rank]["next"] == own["next"], f"{label}, rank {rank}"
