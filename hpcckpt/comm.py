@@ -61,6 +61,10 @@ class Comm:
         """`value` of every rank on `root`, None elsewhere."""
         return [value]
 
+    def gather_within(self, value: Any, root: int) -> list[Any] | None:
+        """`value` of every rank that names the same `root`, on that root; None elsewhere."""
+        return [value]
+
     def bcast(self, value: Any, root: int = 0) -> Any:
         """`value` of `root`, on every rank."""
         return value
@@ -96,6 +100,7 @@ class MpiComm(Comm):
             raise RunError("MPI gives no THREAD_MULTIPLE, which Horovod's thread needs; use an MPI built with threads")
         self._mpi = MPI
         self._world = MPI.COMM_WORLD.Dup()
+        self._groups: dict[int, Any] = {}
         self.thread_level = "multiple"
         self.rank = self._world.Get_rank()
         self.size = self._world.Get_size()
@@ -122,6 +127,12 @@ class MpiComm(Comm):
 
     def gather(self, value: Any, root: int = 0) -> list[Any] | None:
         gathered: list[Any] | None = self._world.gather(value, root=root)
+        return gathered
+
+    def gather_within(self, value: Any, root: int) -> list[Any] | None:
+        if root not in self._groups:  # the first time is a collective of all ranks; later ones are the group's
+            self._groups[root] = self._world.Split(color=root, key=0 if self.rank == root else 1 + self.rank)
+        gathered: list[Any] | None = self._groups[root].gather(value, root=0)
         return gathered
 
     def bcast(self, value: Any, root: int = 0) -> Any:

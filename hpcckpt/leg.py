@@ -22,7 +22,7 @@ from hpcckpt.comm import Comm, clock
 from hpcckpt.errors import RunError
 from hpcckpt.experiment import Run
 from hpcckpt.faults import Faults
-from hpcckpt.frameworks.base import Framework, of_all_ranks
+from hpcckpt.frameworks.base import Framework
 from hpcckpt.records import WAIT_AFTER, WAIT_BEFORE, Beacon, Replica, Save, Span, Step, Verified, Window
 from hpcckpt.strategies.base import Strategy, Written
 from hpcckpt.tracing import process_io
@@ -51,7 +51,7 @@ class Leg:
     """Inventory rows of what this rank wrote."""
     generations: list[int] = field(default_factory=list)
     _paused_ns: int = 0
-    _sizes: tuple[int, int] | None = None
+    _state_bytes: int | None = None
 
     def train(self) -> None:
         """All steps and saves; raises Stopped where the stop file was seen at a save."""
@@ -118,7 +118,8 @@ class Leg:
 
     def _save(self, generation: int, step: int, directory: Path) -> list[Written]:
         assert self.strategy is not None
-        state_bytes, planned_bytes = self._planned(self.strategy)
+        if self._state_bytes is None:
+            self._state_bytes = self.strategy.prepare()
         self.faults.at("before_save", generation)
         peak_reason = process_io.reset_peak()
         before = process_io.read()
@@ -145,8 +146,8 @@ class Leg:
                 begin_ns=begin,
                 done_ns=done,
                 end_ns=end,
-                state_bytes=state_bytes,
-                planned_bytes=planned_bytes,
+                state_bytes=self._state_bytes,
+                planned_bytes=self.strategy.planned_bytes,
                 rss_before_bytes=before.rss_bytes,
                 rss_peak_bytes=None if peak_reason else after.rss_peak_bytes,
                 rss_reason=peak_reason or after.rss_reason,
@@ -156,14 +157,6 @@ class Leg:
             )
         )
         return written
-
-    def _planned(self, strategy: Strategy) -> tuple[int, int]:
-        """(bytes of the job's state, bytes that the plan gives to this rank); the same in every generation."""
-        if self._sizes is None:
-            entries = of_all_ranks(self.framework.state(), self.comm.size)
-            mine = strategy.plan(entries, strategy.topology).get(self.comm.rank, [])
-            self._sizes = sum(e.nbytes for e in entries), sum(piece.nbytes for piece in mine)
-        return self._sizes
 
     def _pause(self, generation: int, step: int, written: list[Written]) -> None:
         """Untimed and recorded: digests, inventory, pruning, the trace's own file, the stop file."""

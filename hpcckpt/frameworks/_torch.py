@@ -13,6 +13,7 @@ from hpcckpt.models.base import (
     BatchNorm,
     Conv,
     Dense,
+    Dropout,
     Flatten,
     GlobalAveragePool,
     Layer,
@@ -54,6 +55,8 @@ def _module(layer: Layer, shape: Shape) -> Any:
             return nn.Flatten()
         case Dense(features, bias):
             return nn.Linear(shape[0], features, bias=bias)
+        case Dropout(share):
+            return nn.Dropout(share)
         case Residual():
             return _residual(layer, shape)
     raise SpecError(f"PyTorch adapters cannot build the layer {type(layer).__name__}")

@@ -107,6 +107,13 @@ class Dense(Layer):
 
 
 @dataclass(frozen=True)
+class Dropout(Layer):
+    """Zeroes a share of the values while training: it draws from the framework's random state."""
+
+    share: float
+
+
+@dataclass(frozen=True)
 class Residual(Layer):
     """body(x) + shortcut(x); an empty shortcut is the identity."""
 

@@ -12,12 +12,12 @@ import numpy as np
 from hpcckpt import registry
 from hpcckpt.comm import Comm
 from hpcckpt.formats.base import Format, Phase
-from hpcckpt.frameworks.base import Entry, Framework
+from hpcckpt.frameworks.base import Entry, Framework, of_all_ranks
 
 
 @dataclass(frozen=True)
 class Topology:
-    """Ranks and the node of each."""
+    """Ranks and the node of each: ranks are dealt out in blocks, node = rank // ranks_per_node."""
 
     ranks: int
     ranks_per_node: int
@@ -36,9 +36,13 @@ class Piece:
         return self.count * np.dtype(self.entry.dtype).itemsize
 
 
+Plan = dict[int, list[Piece]]
+"""What each rank writes, by rank; ranks that write nothing are left out."""
+
+
 @dataclass(frozen=True)
 class Written:
-    """One tensor or slice in one file, with the bytes that went into it."""
+    """One tensor or slice in one file, with the values that went into it."""
 
     file: Path
     piece: Piece
@@ -54,6 +58,7 @@ class Strategy:
     """Saves and restores generations of a job's state."""
 
     content: ClassVar[Literal["disjoint", "redundant"]]
+    """Whether the writers' files hold each value once, or copies."""
     frameworks: ClassVar[frozenset[str] | None] = None
     """Frameworks that it serves; None: all."""
 
@@ -63,11 +68,23 @@ class Strategy:
         self.comm = comm
         self.topology = topology
         self.durable = durable
+        self.job_plan: Plan = {}
 
     @classmethod
-    def plan(cls, entries: Iterable[Entry], topology: Topology) -> dict[int, list[Piece]]:
-        """What each rank writes, by rank; ranks that write nothing are left out. `entries`: the whole job's."""
+    def plan(cls, entries: Iterable[Entry], topology: Topology) -> Plan:
+        """Who writes what of `entries`, which are the whole job's. Pure: needs no data and no MPI."""
         raise NotImplementedError
+
+    def prepare(self) -> int:
+        """Plan once, outside every timed part; returns the bytes of the job's state, each replica once."""
+        entries = of_all_ranks(self.framework.state(), self.comm.size)
+        self.job_plan = self.plan(entries, self.topology)
+        return sum(entry.nbytes for entry in entries)
+
+    @property
+    def planned_bytes(self) -> int:
+        """Bytes that the plan gives to this rank."""
+        return sum(piece.nbytes for piece in self.job_plan.get(self.comm.rank, []))
 
     def save(self, directory: Path, phase: Phase) -> list[Written]:
         """Write one generation into `directory`, which exists; returns what this rank wrote.
@@ -77,7 +94,10 @@ class Strategy:
         raise NotImplementedError
 
     def restore(self, directory: Path) -> dict[str, np.ndarray]:
-        """All arrays of a generation by entry key, on any rank that can reach its files."""
+        """All arrays of a generation by entry key, on any rank that can reach its files.
+
+        Raises TraceError where a part of the generation is missing.
+        """
         raise NotImplementedError
 
 

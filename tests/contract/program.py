@@ -17,7 +17,7 @@ from typing import Any
 from hpcckpt import data, inventory, registry
 from hpcckpt.comm import world
 from hpcckpt.experiment import Settings
-from hpcckpt.frameworks.base import Framework, of_all_ranks
+from hpcckpt.frameworks.base import Framework
 from hpcckpt.models.base import Model
 from hpcckpt.strategies.base import Topology, supports
 
@@ -49,8 +49,8 @@ def save(framework: Framework, strategy: Any, directory: Path, comm: Any) -> dic
 
     for _ in range(2):
         framework.step()
-    entries = of_all_ranks(framework.state(), comm.size)
-    plan = strategy.plan(entries, strategy.topology)
+    strategy.prepare()
+    plan = strategy.job_plan
     if comm.rank == 0:
         directory.mkdir(parents=True)
     comm.settle()
