@@ -22,13 +22,13 @@ def digest(array: np.ndarray) -> str:
 
 
 def rows(written: Iterable[Written], generation: int, step: int, root: Path, rank: int, node: str, format_: str) -> list[dict[str, Any]]:
-    """Inventory rows of what this rank wrote, its bytes digested. Call it outside timed parts."""
-    sizes: dict[Path, int] = {}
+    """Inventory rows of what this rank wrote, its bytes digested. Call it outside timed parts.
+
+    A file that is still being written behind the save has no size yet: `fill_sizes` asks later.
+    """
     result = []
     for item in written:
         entry = item.piece.entry
-        if item.file not in sizes:
-            sizes[item.file] = item.file.stat().st_size
         result.append(
             {
                 "generation": generation,
@@ -36,9 +36,10 @@ def rows(written: Iterable[Written], generation: int, step: int, root: Path, ran
                 "file": str(item.file.relative_to(root)),
                 "rank": rank,
                 "node": node,
-                "file_bytes": sizes[item.file],
+                "file_bytes": None,
                 "format": format_,
                 "tensor": entry.key,
+                "label": item.piece.label,
                 "kind": entry.kind,
                 "dtype": entry.dtype,
                 "shape": json.dumps(list(entry.shape)),
@@ -49,6 +50,23 @@ def rows(written: Iterable[Written], generation: int, step: int, root: Path, ran
             }
         )
     return result
+
+
+def fill_sizes(found: list[dict[str, Any]], root: Path) -> None:
+    """Size on disk of each file that is there and has none yet; a directory counts with all its files."""
+    sizes: dict[str, int | None] = {}
+    for row in found:
+        if row["file_bytes"] is None:
+            if row["file"] not in sizes:
+                sizes[row["file"]] = _size(root / row["file"])
+            row["file_bytes"] = sizes[row["file"]]
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return sum(p.stat().st_size for p in path.rglob("*") if p.is_file()) if path.is_dir() else path.stat().st_size
+    except FileNotFoundError:
+        return None
 
 
 def write(path: Path, found: list[dict[str, Any]]) -> None:

@@ -23,7 +23,7 @@ from hpcckpt.errors import RunError
 from hpcckpt.experiment import Run
 from hpcckpt.faults import Faults
 from hpcckpt.frameworks.base import Framework
-from hpcckpt.records import WAIT_AFTER, WAIT_BEFORE, Beacon, Replica, Save, Span, Step, Verified, Window
+from hpcckpt.records import BACKGROUND, WAIT_AFTER, WAIT_BEFORE, Beacon, Replica, Save, Span, Step, Verified, Window
 from hpcckpt.strategies.base import Strategy, Written
 from hpcckpt.tracing import process_io
 from hpcckpt.tracing.spans import Trace
@@ -89,6 +89,21 @@ class Leg:
         os.close(descriptor)
         self.trace.add(Beacon(path=str(path), before_ns=before, after_ns=after))
 
+    def directory(self, generation: int) -> Path:
+        """Where a generation lies; a mechanism that prunes by itself has one place for all."""
+        if self.strategy and self.strategy.one_directory:
+            return self.root / "generations"
+        return self.root / f"generation-{generation:05d}"
+
+    def finish_background(self) -> None:
+        """Wait for what goes on behind the last save, and record how long each save went on."""
+        if self.strategy is None:
+            return
+        with self.trace.inside(BACKGROUND):
+            self.strategy.finish()
+        for generation, (begin, end) in enumerate(self.strategy.background):
+            self.trace.add(Span(generation=generation, phase=BACKGROUND, begin_ns=begin, end_ns=end))
+
     def _step(self, index: int) -> None:
         self.faults.at("step", index)
         with self.trace.inside("step"):
@@ -100,9 +115,9 @@ class Leg:
 
     def _checkpoint(self, step: int) -> None:
         generation = len(self.generations)
-        directory = self.root / f"generation-{generation:05d}"
+        directory = self.directory(generation)
         if self.strategy and self.comm.rank == 0:
-            directory.mkdir()
+            directory.mkdir(exist_ok=self.strategy.one_directory)
         written = self._save(generation, step, directory) if self.strategy else self._stand_in(generation)
         self.generations.append(generation)
         if self.run.settings.barrier != "none":  # there, nothing untimed may hide in the window
@@ -165,6 +180,8 @@ class Leg:
         self.rows += inventory.rows(
             written, generation, step, self.root, self.comm.rank, self.node, self.run.point.format
         )
+        if self.strategy and not self.strategy.asynchronous:
+            inventory.fill_sizes(self.rows, self.root)
         self.faults.damage(generation, sorted({item.file for item in written}))
         self._prune(generation)
         self.trace.flush()
@@ -175,8 +192,10 @@ class Leg:
 
     def _prune(self, newest: int) -> None:
         keep = self.run.settings.keep
-        if self.strategy and self.comm.rank == 0 and keep != "all" and newest - keep >= 0:
-            shutil.rmtree(self.root / f"generation-{newest - keep:05d}")
+        if self.strategy is None or self.strategy.one_directory or self.comm.rank != 0:
+            return
+        if keep != "all" and newest - keep >= 0:
+            shutil.rmtree(self.directory(newest - keep))
 
     def _compare_replicas(self, step: int, where: str) -> None:
         """Law 3: all ranks of one replica group hold equal parameters."""
@@ -193,6 +212,7 @@ class Leg:
 
     def gather_rows(self) -> list[dict[str, Any]] | None:
         """The inventory of all ranks, on rank 0."""
+        inventory.fill_sizes(self.rows, self.root)
         gathered = self.comm.gather(self.rows)
         return None if gathered is None else [row for part in gathered for row in part]
 
@@ -204,7 +224,7 @@ class Leg:
         chosen = set(wanted[self.run.settings.verify])
         for generation in self.generations:
             saved = [row for row in everything if row["generation"] == generation]
-            directory = self.root / f"generation-{generation:05d}"
+            directory = self.directory(generation)
             if generation not in chosen:
                 self._not_verified(generation, f"not verified: verify = {self.run.settings.verify}")
             elif not saved:
@@ -219,24 +239,28 @@ class Leg:
 
     def _read_back(self, generation: int, directory: Path, saved: list[dict[str, Any]]) -> None:
         assert self.strategy is not None
+        equal: set[tuple[str, str]] = set()
         try:
-            arrays = self.strategy.restore(directory)
+            for file, arrays in self.strategy.read_back(directory, saved[0]["step"]):
+                name = None if file is None else str(file.relative_to(self.root))
+                rows = (row for row in saved if name in (None, row["file"]))
+                equal |= {(row["file"], row["label"]) for row in rows if _same(arrays, row)}
         except Exception as error:  # whatever a damaged file makes a library raise is the finding
             reason = f"cannot be read back: {type(error).__name__}: {error}"
             self.trace.add(Verified(generation=generation, equal=False, tensors=0, reason=reason))
             return
-        differing = [row["tensor"] for row in saved if not _same(arrays, row)]
+        differing = [row["tensor"] for row in saved if (row["file"], row["label"]) not in equal]
         reason = f"differs: {', '.join(differing[:5])} ({len(differing)} of {len(saved)})" if differing else None
         self.trace.add(Verified(generation=generation, equal=not differing, tensors=len(saved), reason=reason))
 
 
 def _same(arrays: dict[str, np.ndarray], row: dict[str, Any]) -> bool:
-    array = arrays.get(row["tensor"])
-    if array is None:
+    if row["label"] in arrays:
+        return inventory.digest(arrays[row["label"]]) == row["digest"]
+    if row["tensor"] not in arrays:
         return False
-    raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    part = raw[row["offset_bytes"] : row["offset_bytes"] + row["tensor_bytes"]]
-    return inventory.digest(part) == row["digest"]
+    raw = np.ascontiguousarray(arrays[row["tensor"]]).reshape(-1).view(np.uint8)
+    return inventory.digest(raw[row["offset_bytes"] : row["offset_bytes"] + row["tensor_bytes"]]) == row["digest"]
 
 
 def _growth(before: int | None, after: int | None) -> int | None:

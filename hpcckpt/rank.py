@@ -117,7 +117,7 @@ def compose(
     framework.start()
     strategy = None
     if leg_name != CONTROL:
-        format_ = registry.load("hpcckpt.formats", point.format)()
+        format_ = registry.load("hpcckpt.formats", point.format)(framework)
         topology = Topology(comm.size, point.ranks_per_node)
         strategy = registry.load("hpcckpt.strategies", point.strategy)(
             framework, format_, comm, topology, point.durable
@@ -191,6 +191,7 @@ def measure(leg: Leg, job: Job, leg_name: str, inventory_file: Path) -> None:
     comm.settle()
     leg.beacon("start")
     leg.train()
+    leg.finish_background()
     if first_here and leg.strategy:
         trace.add(host.drain("after_last_save", settings.drain_limit_s))
     leg.beacon("end")

@@ -239,6 +239,7 @@ INVENTORY_COLUMNS: dict[str, str] = {
     "file_bytes": "int64",  # on disk, after commit
     "format": "string",
     "tensor": "string",
+    "label": "string",  # its name in the file: the tensor, or TENSOR#OFFSET:SHAPE for a slice
     "kind": "string",
     "dtype": "string",
     "shape": "string",  # JSON list: global shape

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from hpcckpt.frameworks.base import Entry, Framework
 from hpcckpt.records import COMMIT, SERIALIZE_WRITE, SYNC
 
 Phase = Callable[[str], AbstractContextManager[None]]
@@ -17,7 +18,7 @@ Phase = Callable[[str], AbstractContextManager[None]]
 
 
 class Format:
-    """Writes named arrays to one file and reads them back.
+    """Writes named arrays to one file (or one directory) and reads them back.
 
     `expected_coverage` is the share of the file's bytes that a sound I/O trace shows, (low, high),
     set before any run, with the reason why it may differ from one.
@@ -30,6 +31,17 @@ class Format:
     coverage_reason: ClassVar[str]
     phase: ClassVar[str] = SERIALIZE_WRITE
     """What `write` spends its time on, as far as a rank can tell."""
+    whole_model: ClassVar[bool] = False
+    """It writes the framework's own model object, so it cannot hold a slice of a state."""
+
+    def __init__(self, framework: Framework) -> None:
+        self.framework = framework
+        """For formats that write the framework's own objects; the others never look at it."""
+
+    @classmethod
+    def carries(cls, entry: Entry) -> bool:
+        """Whether this entry of a state gets into the file at all."""
+        return True
 
     def write(self, arrays: Mapping[str, np.ndarray], path: Path) -> None:
         """Write all arrays to `path`, buffered, without any sync or rename."""
@@ -49,7 +61,7 @@ class Format:
             self.write(arrays, temporary)
         if durable:
             with phase(SYNC):
-                sync(temporary)
+                sync_tree(temporary)
         with phase(COMMIT):
             os.replace(temporary, path)
         if durable:
@@ -58,6 +70,14 @@ class Format:
 
 
 Base = Format
+
+
+def sync_tree(path: Path) -> None:
+    """fsync a file, or every file and directory of a tree, innermost first."""
+    if path.is_dir():
+        for inner in sorted(path.iterdir()):
+            sync_tree(inner)
+    sync(path)
 
 
 def sync(path: Path) -> None:

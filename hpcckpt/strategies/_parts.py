@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,7 @@ class PartsStrategy(Strategy):
 
     def save(self, directory: Path, phase: Phase) -> list[Written]:
         with phase(GATHER):
-            entries = self.framework.state()
+            entries = [entry for entry in self.framework.state() if self.format.carries(entry)]
         everything = self._with_parts_of_others(entries, phase)
         pieces = self.job_plan.get(self.comm.rank)
         if not pieces:
@@ -36,7 +37,7 @@ class PartsStrategy(Strategy):
         writers = sorted(self.job_plan)
         name = f"part{writers.index(self.comm.rank):05d}-of-{len(writers):05d}{self.format.suffix}"
         written = [Written(directory / name, piece, _cut(data[piece.entry.key], piece)) for piece in pieces]
-        arrays = {_label(item.piece): item.data for item in written}
+        arrays = {item.piece.label: item.data for item in written}
         self.format.dump(arrays, directory / name, self.durable, phase)
         return written
 
@@ -58,7 +59,11 @@ class PartsStrategy(Strategy):
             parts = self.comm.gather_within(owned, writer_of[self.comm.rank])
         return [entry for entry in entries if entry.owner is None] + [e for part in parts or [] for e in part]
 
-    def restore(self, directory: Path) -> dict[str, np.ndarray]:
+    def read_back(self, directory: Path, step: int) -> Iterator[tuple[Path | None, dict[str, np.ndarray]]]:
+        for path in parts_of(directory):
+            yield path, self.format.load(path)
+
+    def restore(self, directory: Path, step: int | None = None) -> dict[str, np.ndarray]:
         arrays: dict[str, np.ndarray] = {}
         missing: dict[str, int] = {}
         for path in parts_of(directory):
@@ -84,12 +89,6 @@ def _cut(array: np.ndarray, piece: Piece) -> np.ndarray:
     if piece.count == array.size:
         return array
     return array.reshape(-1)[piece.offset : piece.offset + piece.count]
-
-
-def _label(piece: Piece) -> str:
-    if piece.count == int(np.prod(piece.entry.shape, dtype=np.int64)):
-        return piece.entry.key
-    return f"{piece.entry.key}#{piece.offset}:{json.dumps(list(piece.entry.shape))}"
 
 
 def _paste(arrays: dict[str, np.ndarray], missing: dict[str, int], label: str, array: np.ndarray) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -35,6 +36,13 @@ class Piece:
     def nbytes(self) -> int:
         return self.count * np.dtype(self.entry.dtype).itemsize
 
+    @property
+    def label(self) -> str:
+        """Name in a file: the entry's key, or `KEY#OFFSET:SHAPE` for a slice, which is stored flat."""
+        if self.count == int(np.prod(self.entry.shape, dtype=np.int64)):
+            return self.entry.key
+        return f"{self.entry.key}#{self.offset}:{json.dumps(list(self.entry.shape))}"
+
 
 Plan = dict[int, list[Piece]]
 """What each rank writes, by rank; ranks that write nothing are left out."""
@@ -61,6 +69,14 @@ class Strategy:
     """Whether the writers' files hold each value once, or copies."""
     frameworks: ClassVar[frozenset[str] | None] = None
     """Frameworks that it serves; None: all."""
+    formats: ClassVar[frozenset[str] | None] = None
+    """Formats that it writes; None: all that serve the framework."""
+    slices: ClassVar[bool] = False
+    """It cuts arrays, so a format that writes whole model objects cannot serve it."""
+    one_directory: ClassVar[bool] = False
+    """The mechanism keeps all its generations in one directory and prunes them itself."""
+    asynchronous: ClassVar[bool] = False
+    """Work goes on behind `save`; `finish` waits for it."""
 
     def __init__(self, framework: Framework, format_: Format, comm: Comm, topology: Topology, durable: bool) -> None:
         self.framework = framework
@@ -69,6 +85,8 @@ class Strategy:
         self.topology = topology
         self.durable = durable
         self.job_plan: Plan = {}
+        self.background: list[tuple[int, int]] = []
+        """(begin, end) of each save's work behind the stall, in clock nanoseconds, by generation."""
 
     @classmethod
     def plan(cls, entries: Iterable[Entry], topology: Topology) -> Plan:
@@ -78,7 +96,7 @@ class Strategy:
     def prepare(self) -> int:
         """Plan once, outside every timed part; returns the bytes of the job's state, each replica once."""
         entries = of_all_ranks(self.framework.state(), self.comm.size)
-        self.job_plan = self.plan(entries, self.topology)
+        self.job_plan = self.plan([e for e in entries if self.format.carries(e)], self.topology)
         return sum(entry.nbytes for entry in entries)
 
     @property
@@ -93,12 +111,20 @@ class Strategy:
         """
         raise NotImplementedError
 
-    def restore(self, directory: Path) -> dict[str, np.ndarray]:
+    def finish(self) -> None:
+        """Wait for work behind the last save. Called after the last step; a next save waits by itself."""
+
+    def restore(self, directory: Path, step: int | None = None) -> dict[str, np.ndarray]:
         """All arrays of a generation by entry key, on any rank that can reach its files.
 
-        Raises TraceError where a part of the generation is missing.
+        `step` tells generations in one directory apart; None is the newest. Raises TraceError where
+        a part of the generation is missing.
         """
         raise NotImplementedError
+
+    def read_back(self, directory: Path, step: int) -> Iterator[tuple[Path | None, dict[str, np.ndarray]]]:
+        """File by file, what a generation holds by piece label; without a file where only the whole can be read."""
+        yield None, self.restore(directory, step)
 
 
 Base = Strategy
@@ -106,8 +132,12 @@ Base = Strategy
 
 def supports(framework: str, strategy: str, format_: str) -> str | None:
     """None where the three work together, else the reason that a table prints. Imports no framework."""
-    for kind, name in (("strategies", strategy), ("formats", format_)):
-        served = registry.load(f"hpcckpt.{kind}", name).frameworks
+    how, form = registry.load("hpcckpt.strategies", strategy), registry.load("hpcckpt.formats", format_)
+    for name, served in ((strategy, how.frameworks), (format_, form.frameworks)):
         if served is not None and framework not in served:
             return f"{name} serves {', '.join(sorted(served))}, not {framework}"
+    if how.formats is not None and format_ not in how.formats:
+        return f"{strategy} writes {', '.join(sorted(how.formats))}, not {format_}"
+    if how.slices and form.whole_model:
+        return f"{format_} writes whole model objects, and {strategy} cuts arrays"
     return None

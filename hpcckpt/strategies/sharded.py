@@ -17,6 +17,7 @@ from hpcckpt.strategies.base import Piece, Plan, Topology, whole
 
 class Sharded(PartsStrategy):
     content = "disjoint"
+    slices = True
 
     @classmethod
     def plan(cls, entries: Iterable[Entry], topology: Topology) -> Plan:

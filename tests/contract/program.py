@@ -56,6 +56,7 @@ def save(framework: Framework, strategy: Any, directory: Path, comm: Any) -> dic
     comm.settle()
     written = strategy.save(directory, phase)
     before = digests(framework)
+    strategy.finish()
     own = {
         "wrote": [[item.piece.entry.key, item.piece.offset, item.piece.count] for item in written],
         "planned": [[p.entry.key, p.offset, p.count] for p in plan.get(comm.rank, [])],
@@ -88,7 +89,7 @@ def main(mode: str, name: str, base: Path) -> None:
                 settings = Settings(optimizer=optimizer, batch_per_rank=4, seed=1 if mode == "save" else 2)
                 framework = registry.load("hpcckpt.frameworks", name)(model, settings, comm, images, 1)
                 framework.start()
-                format_ = registry.load("hpcckpt.formats", format_name)()
+                format_ = registry.load("hpcckpt.formats", format_name)(framework)
                 strategy = registry.load("hpcckpt.strategies", strategy_name)(
                     framework, format_, comm, Topology(comm.size, 1), durable
                 )
