@@ -92,6 +92,10 @@ class Framework:
         """Everything that a restart needs, in host memory; may share memory with the live state."""
         raise NotImplementedError
 
+    def full_state(self) -> list[Entry]:
+        """The state with every shared entry whole, whatever part of it this rank holds; a collective."""
+        return self.state()
+
     def load(self, arrays: dict[str, np.ndarray]) -> None:
         """Take over a saved state: arrays by entry key. Keys of other owners are passed over."""
         raise NotImplementedError

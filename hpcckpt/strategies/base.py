@@ -75,6 +75,8 @@ class Strategy:
     """It cuts arrays, so a format that writes whole model objects cannot serve it."""
     one_directory: ClassVar[bool] = False
     """The mechanism keeps all its generations in one directory and prunes them itself."""
+    elastic: ClassVar[bool] = True
+    """A generation can be restored on another number of ranks."""
     asynchronous: ClassVar[bool] = False
     """Work goes on behind `save`; `finish` waits for it."""
 

@@ -1,6 +1,8 @@
 """Run by every rank under one mpirun: saves (or restores) all combinations of one framework.
 
-    python -m tests.contract.program save|restore FRAMEWORK DIRECTORY
+    python -m tests.contract.program save|restore|restore-elsewhere FRAMEWORK DIRECTORY
+
+restore-elsewhere runs on another number of ranks than save did.
 
 Rank 0 leaves DIRECTORY/MODE.json: what each strategy x format did, as facts for the tests to judge.
 """
@@ -35,7 +37,7 @@ def combinations(framework: str) -> list[tuple[str, str]]:
 
 
 def digests(framework: Framework) -> dict[str, str]:
-    return {e.key: inventory.digest(e.data) for e in framework.state() if e.data is not None}
+    return {e.key: inventory.digest(e.data) for e in framework.full_state() if e.data is not None}
 
 
 def save(framework: Framework, strategy: Any, directory: Path, comm: Any) -> dict[str, Any]:
@@ -62,6 +64,7 @@ def save(framework: Framework, strategy: Any, directory: Path, comm: Any) -> dic
         "planned": [[p.entry.key, p.offset, p.count] for p in plan.get(comm.rank, [])],
         "files": sorted({str(item.file) for item in written}),
         "phases": phases,
+        "carried": sorted(e.key for e in framework.full_state() if strategy.format.carries(e)),
         "state": before,
     }
     framework.step()
@@ -93,6 +96,8 @@ def main(mode: str, name: str, base: Path) -> None:
                 strategy = registry.load("hpcckpt.strategies", strategy_name)(
                     framework, format_, comm, Topology(comm.size, 1), durable
                 )
+                if mode == "restore-elsewhere" and not strategy.elastic:
+                    continue
                 label = f"{strategy_name}/{format_name}/{optimizer}/{'durable' if durable else 'buffered'}"
                 directory = base / label
                 # The data order belongs to the settings' seed; only the initial values may differ.
