@@ -1,0 +1,211 @@
+"""What every question shares: its command line, its exit codes, its files, and how it is found.
+
+A question is a file of this package that defines one class derived from `Question`; nothing else
+lists it. No question's own arithmetic or words here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import pkgutil
+import sys
+import textwrap
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, TextIO
+
+import msgspec
+import polars as pl
+
+import analysis
+from analysis import laws
+from analysis.collect import collect
+from analysis.finding import Finding
+from analysis.locate import newest_campaign
+from analysis.tables import Tables
+from hpcckpt.errors import ExitCode, HpcCkptError, SpecError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.console import Console
+
+SCHEMA_VERSION = 1
+"""Of what `--json` prints."""
+WIDTH = 110
+"""Columns of what is printed where there is no terminal."""
+RUNS_VARIABLE = "HPCCKPT_RUNS"
+_DECISIVE = (laws.COVERAGE, laws.REPLICAS, laws.READBACK)
+"""Broken, these make numbers untrustworthy; unattributed time only flags its checkpoint."""
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a question found: plain rows and findings, and what could not be counted."""
+
+    question: str
+    rows: list[dict[str, Any]]
+    findings: list[Finding]
+    left_out: list[dict[str, Any]]
+    notes: list[str] = []
+    """Paragraphs in words."""
+    schema_version: int = SCHEMA_VERSION
+
+
+class Question(ABC):
+    """One question of the analysis."""
+
+    name: ClassVar[str]
+    asks: ClassVar[str]
+    """The question, in one sentence."""
+
+    @abstractmethod
+    def answer(self, tables: Tables, pool_commits: bool) -> Answer:
+        """Rows and findings from the tables; pure."""
+
+    @abstractmethod
+    def show(self, answer: Answer, out: Console) -> None:
+        """Print the rows for a person; what all questions print alike is not its business."""
+
+    def figure(self, answer: Answer) -> Figure | None:
+        """The figure of the answer, None where there is nothing to draw."""
+        return None
+
+
+def questions() -> dict[str, type[Question]]:
+    """name -> class of every question in this package, found by looking into its files."""
+    found: dict[str, type[Question]] = {}
+    for module in pkgutil.iter_modules(analysis.__path__):
+        if module.name.startswith("_") or module.ispkg:
+            continue
+        for value in vars(importlib.import_module(f"analysis.{module.name}")).values():
+            if _is_question(value) and value.__module__ == f"analysis.{module.name}":
+                found[value.name] = value
+    return dict(sorted(found.items()))
+
+
+def _is_question(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, Question) and value is not Question
+
+
+def parser(question: Question | type[Question]) -> argparse.ArgumentParser:
+    """The command line that all questions share."""
+    found = argparse.ArgumentParser(prog=f"python -m analysis.{question.name}", description=question.asks)
+    where = f"campaigns, runs or a root of campaigns; default: newest campaign in ./runs or ${RUNS_VARIABLE}"
+    found.add_argument("runs", nargs="*", type=Path, metavar="RUNS", help=where)
+    found.add_argument("--json", action="store_true", help="print rows and findings as JSON, nothing else")
+    found.add_argument(
+        "--csv", type=Path, metavar="DIR", help="write rows, findings and what was left out as CSV"
+    )
+    found.add_argument("--figure", type=Path, metavar="FILE.svg", help="draw the figure")
+    found.add_argument("--parquet", type=Path, metavar="DIR", help="write the collected tables as Parquet")
+    found.add_argument(
+        "--pool-commits", action="store_true", help="let runs of different code stand in one row"
+    )
+    return found
+
+
+def main(question: Question, arguments: Sequence[str] | None = None, out: TextIO | None = None) -> int:
+    """Run a question's command line; returns its exit code. Errors are one sentence on stderr."""
+    try:
+        return int(_main(question, parser(question).parse_args(arguments), out or sys.stdout))
+    except HpcCkptError as error:
+        print(f"analysis.{question.name}: {error}", file=sys.stderr)
+        return int(error.exit_code)
+    except BrokenPipeError:
+        # The reader of a pipe has seen enough; Python would complain once more when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return int(ExitCode.OK)
+    except OSError as error:
+        print(f"analysis.{question.name}: {error.filename}: {error.strerror}", file=sys.stderr)
+        return int(ExitCode.BAD_SPEC)
+    except KeyboardInterrupt:
+        return int(ExitCode.INTERRUPTED)
+
+
+def _main(question: Question, options: argparse.Namespace, out: TextIO) -> ExitCode:
+    if options.figure and options.figure.suffix != ".svg":
+        raise SpecError(f"--figure {options.figure}: figures are written as .svg")
+    tables = collect(options.runs or [newest_campaign(Path(os.environ.get(RUNS_VARIABLE, "runs")))])
+    answer = question.answer(tables, options.pool_commits)
+    if options.json:
+        out.write(msgspec.json.format(msgspec.json.encode(answer), indent=2).decode() + "\n")
+    else:
+        _show(question, answer, out)
+    if options.csv:
+        write_csv(answer, options.csv)
+    if options.parquet:
+        tables.write_parquet(options.parquet)
+    if options.figure:
+        _draw(question, answer, options.figure)
+    return exit_code(tables)
+
+
+def exit_code(tables: Tables) -> ExitCode:
+    """6 where a broken law spoils numbers, else 4 where something was left out or is not there, else 0."""
+    broken = tables.laws.filter((pl.col("verdict") == laws.BROKEN) & pl.col("law").is_in(_DECISIVE))
+    if broken.height:
+        return ExitCode.NOT_TRUSTWORTHY
+    return ExitCode.RUNS_FAILED if tables.left_out.height or not tables.runs.height else ExitCode.OK
+
+
+def console(out: TextIO) -> Console:
+    """A console that is never narrower than the tables need, and plain where it is no terminal."""
+    from rich.console import Console
+
+    found = Console(file=out, highlight=False, soft_wrap=False)
+    found.width = max(found.width, WIDTH) if found.is_terminal else WIDTH
+    return found
+
+
+def _show(question: Question, answer: Answer, out: TextIO) -> None:
+    from rich.markup import escape
+
+    screen = console(out)
+    question.show(answer, screen)
+    for note in answer.notes:
+        screen.print(escape(note) + "\n")
+    for group in dict.fromkeys(finding.group for finding in answer.findings):
+        screen.print(f"Findings: {escape(group)}")
+        for finding in (each for each in answer.findings if each.group == group):
+            _hanging(screen, f"  {finding.code} {finding.level}: ", finding.sentence)
+            if finding.recommendation and finding.level in ("warning", "critical"):
+                _hanging(screen, "      -> ", finding.recommendation)
+    if answer.left_out:
+        screen.print(f"\nLeft out ({len(answer.left_out)})")
+    for left in answer.left_out:
+        _hanging(screen, f"  {left['scope']} {left['run']}: ", f"{left['code']}: {left['reason']}")
+        screen.print(f"      {escape(left['file'])}", soft_wrap=True)
+
+
+def _hanging(screen: Console, head: str, text: str) -> None:
+    """A paragraph whose later lines are set in; a path is never broken."""
+    lines = textwrap.wrap(head + text, screen.width, subsequent_indent="      ", break_long_words=False)
+    screen.print("\n".join(lines), markup=False, soft_wrap=True)
+
+
+def write_csv(answer: Answer, directory: Path) -> list[Path]:
+    """Rows, findings and what was left out, one file each below `directory`; lists joined by `; `."""
+    directory.mkdir(parents=True, exist_ok=True)
+    parts: dict[str, list[dict[str, Any]]] = {
+        answer.question: answer.rows,
+        f"{answer.question}-findings": [msgspec.to_builtins(finding) for finding in answer.findings],
+        f"{answer.question}-left-out": answer.left_out,
+    }
+    paths = []
+    for name, rows in parts.items():
+        flat = [{key: "; ".join(v) if isinstance(v, list) else v for key, v in row.items()} for row in rows]
+        paths.append(directory / f"{name}.csv")
+        pl.DataFrame(flat, infer_schema_length=None).write_csv(paths[-1])
+    return paths
+
+
+def _draw(question: Question, answer: Answer, path: Path) -> None:
+    from analysis.figures import save_svg
+
+    figure = question.figure(answer)
+    if figure is None:
+        print(f"analysis.{question.name}: {path}: nothing to draw, no file written", file=sys.stderr)
+    else:
+        save_svg(figure, path)

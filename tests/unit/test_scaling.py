@@ -1,0 +1,350 @@
+"""The scaling question on planted campaigns: each finding present and absent, rows, words, command line."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import polars as pl
+import pytest
+
+from analysis import cli
+from analysis.cli import Answer
+from analysis.collect import collect
+from analysis.finding import Finding, not_measured, worst
+from analysis.scaling import Scaling
+from analysis.scaling_show import number
+from hpcckpt.errors import ExitCode
+from hpcckpt.experiment import Fault
+from tests.unit.planted import Plan, plant_all, read_trace
+
+
+def answer(root: Path, plans: Sequence[Plan]) -> Answer:
+    return Scaling().answer(collect([plant_all(root, plans)], read_trace))
+
+
+def finding(found: Answer, code: str, group: str | None = None) -> Finding:
+    mine = [f for f in found.findings if f.code == code and (group is None or group in f.group)]
+    assert len(mine) == 1, [f.group for f in mine]
+    return mine[0]
+
+
+def repeats(count: int, spread: float = 0.001, **changes: Any) -> list[Plan]:
+    """Runs of one point whose write times step by `spread`."""
+    base = Plan(**changes)
+    return [replace(base, repeat=i + 1, write_s=base.write_s + i * spread) for i in range(count)]
+
+
+def grid(nodes: Sequence[int], count: int, per_node_s: float, **changes: Any) -> list[Plan]:
+    """Runs over node counts whose stall grows by `per_node_s` a node."""
+    return [plan for n in nodes for plan in repeats(count, nodes=n, write_s=0.5 + per_node_s * n, **changes)]
+
+
+def test_sc01_growing_stall_supports_with_its_slope(tmp_path: Path) -> None:
+    found = finding(answer(tmp_path, grid((1, 2, 4, 8), 5, 0.05)), "SC01")
+    assert (found.verdict, found.unit) == ("supports", "s/node")
+    assert found.value == pytest.approx(0.05)
+    assert found.low is not None
+    assert found.high is not None
+    assert 0 < found.low < 0.05 < found.high
+    assert len(found.evidence) == 20
+
+
+@pytest.mark.parametrize("per_node_s", [0.0, -0.05])
+def test_sc01_flat_or_falling_stall_contradicts(tmp_path: Path, per_node_s: float) -> None:
+    assert finding(answer(tmp_path, grid((1, 2, 4), 5, per_node_s)), "SC01").verdict == "contradicts"
+
+
+def test_sc01_two_node_counts_are_not_measured(tmp_path: Path) -> None:
+    found = finding(answer(tmp_path, grid((1, 8), 5, 0.05)), "SC01")
+    assert found.verdict == "not_measured"
+    assert found.reason is not None
+    assert "at least 3" in found.reason
+
+
+def test_sc01_says_nothing_of_several_writers(tmp_path: Path) -> None:
+    found = answer(tmp_path, repeats(2, nodes=2, writers=(0, 1)))
+    assert not [f for f in found.findings if f.code == "SC01"]
+
+
+def test_sc02_one_writer_while_the_others_wait(tmp_path: Path) -> None:
+    found = finding(answer(tmp_path, repeats(5, nodes=8)), "SC02")
+    assert (found.verdict, found.unit) == ("supports", "rank-s")
+    assert found.value == pytest.approx(7 * 0.073)
+    assert "1 of 8 ranks wrote" in found.sentence
+
+
+def test_sc02_all_write_or_nobody_waits(tmp_path: Path) -> None:
+    everybody = answer(tmp_path / "a", repeats(5, nodes=4, writers=(0, 1, 2, 3)))
+    assert finding(everybody, "SC02").verdict == "contradicts"
+    busy = answer(tmp_path / "b", repeats(5, nodes=2, slow_s={1: 0.08}))
+    assert finding(busy, "SC02").verdict == "contradicts"
+
+
+def test_sc02_without_trace_or_with_one_rank_is_not_measured(tmp_path: Path) -> None:
+    assert finding(answer(tmp_path / "a", repeats(2, nodes=4, log="none")), "SC02").verdict == "not_measured"
+    assert finding(answer(tmp_path / "b", repeats(2, nodes=1)), "SC02").verdict == "not_measured"
+
+
+def test_sc03_overhead_and_stall_agree_disagree_or_have_no_control(tmp_path: Path) -> None:
+    assert finding(answer(tmp_path / "a", repeats(5)), "SC03").verdict == "supports"
+    apart = finding(answer(tmp_path / "b", repeats(5, step_extra_s=0.1)), "SC03")
+    assert apart.verdict == "contradicts"
+    assert apart.value == pytest.approx(0.2)
+    alone = finding(answer(tmp_path / "c", repeats(5, control=False)), "SC03")
+    assert (alone.verdict, alone.reason) == ("not_measured", "no control leg")
+
+
+def test_sc03_runs_that_scatter_more_than_the_stall_cannot_tell(tmp_path: Path) -> None:
+    plans = [replace(Plan(), repeat=i, step_extra_s=extra) for i, extra in enumerate((-0.05, 0.0, 0.06), 1)]
+    found = finding(answer(tmp_path, plans), "SC03")
+    assert found.verdict == "not_measured"
+    assert "scatters by more than the stall" in str(found.reason)
+
+
+def test_sc04_low_coverage_is_critical_full_coverage_is_fine(tmp_path: Path) -> None:
+    low = finding(answer(tmp_path / "a", [*repeats(2), Plan(repeat=9, traced_share=0.9)]), "SC04")
+    assert (low.verdict, low.level, low.value) == ("supports", "critical", 0.9)
+    assert [run.endswith("r09") for run in low.evidence] == [True]
+    assert finding(answer(tmp_path / "b", repeats(2)), "SC04").verdict == "contradicts"
+    assert finding(answer(tmp_path / "c", repeats(2, log="none")), "SC04").verdict == "not_measured"
+
+
+def test_sc05_wide_and_narrow_spread(tmp_path: Path) -> None:
+    wide = finding(answer(tmp_path / "a", repeats(5, spread=0.05)), "SC05")
+    assert wide.verdict == "supports"
+    assert wide.value == pytest.approx(0.2 / (0.081 + 0.1))
+    assert finding(answer(tmp_path / "b", repeats(5, spread=0.001)), "SC05").verdict == "contradicts"
+    assert finding(answer(tmp_path / "c", repeats(1)), "SC05").verdict == "not_measured"
+
+
+def test_sc06_rank_that_arrives_late(tmp_path: Path) -> None:
+    found = finding(answer(tmp_path, repeats(3, nodes=8, late_s={5: 2.0})), "SC06")
+    assert found.verdict == "supports"
+    assert found.value == pytest.approx(2.0)
+    assert "rank 5 comes last" in found.sentence
+    assert "3 of 3 runs" in found.sentence
+
+
+def test_sc06_rank_that_finishes_late(tmp_path: Path) -> None:
+    found = finding(answer(tmp_path, repeats(3, nodes=8, slow_s={5: 2.0})), "SC06")
+    assert found.verdict == "supports"
+    assert "rank 5 is done last" in found.sentence
+
+
+def test_sc06_one_of_several_writers_finishes_late(tmp_path: Path) -> None:
+    plans = repeats(3, nodes=4, writers=(0, 1, 2, 3), slow_s={2: 0.5})
+    assert "rank 2 is done last, 0.5 s" in finding(answer(tmp_path, plans), "SC06").sentence
+
+
+def test_sc06_the_only_writer_is_no_straggler_nor_is_one_run_of_three(tmp_path: Path) -> None:
+    assert finding(answer(tmp_path / "a", repeats(3, nodes=8)), "SC06").verdict == "contradicts"
+    odd = [*repeats(2, nodes=8), Plan(nodes=8, repeat=3, late_s={5: 2.0})]
+    assert finding(answer(tmp_path / "b", odd), "SC06").verdict == "contradicts"
+
+
+def test_row_carries_interval_kind_phases_and_overhead(tmp_path: Path) -> None:
+    row = answer(tmp_path, repeats(5, nodes=4)).rows[0]
+    assert row["stall_s"] == pytest.approx(0.083)
+    assert (row["stall_low_s"], row["stall_high_s"]) == (pytest.approx(0.081), pytest.approx(0.085))
+    assert (row["stall_kind"], row["stall_coverage"], row["stall_runs"]) == ("interval", 0.9375, 5)
+    assert row["write_s"] == pytest.approx(0.052)
+    assert row["overhead_per_checkpoint_s"] == pytest.approx(0.083)
+    assert row["overhead_fraction"] == pytest.approx(0.083 / 0.2)
+    assert (row["interval_steps"], row["interval_s"]) == (2, pytest.approx(0.2))
+    assert (row["writers_seen_min"], row["writers_declared_max"], row["coverage_min"]) == (1, 1, 1.0)
+    assert row["flags"] == []
+
+
+def test_four_repeats_have_a_range(tmp_path: Path) -> None:
+    row = answer(tmp_path, repeats(4)).rows[0]
+    assert (row["stall_kind"], row["stall_coverage"]) == ("range", None)
+
+
+def test_buffered_durable_and_planted_faults_stand_apart(tmp_path: Path) -> None:
+    fault = Fault(rank=1, at="gather", action="sleep", seconds=2.0)
+    plans = [*repeats(2), *repeats(2, durable=True, sync_s=0.3), *repeats(2, faults=[fault])]
+    rows = answer(tmp_path, plans).rows
+    assert [(row["durable"], bool(row["faults"]), row["runs"]) for row in rows] == [
+        (False, False, 2),
+        (True, False, 2),
+        (False, True, 2),
+    ]
+    assert "planted faults: rank 1 sleep 2 s" in rows[2]["group"]
+
+
+def test_durable_numbers_without_a_device_are_not_measured(tmp_path: Path) -> None:
+    found = answer(tmp_path, repeats(5, durable=True, sync_s=0.3, probe_reason="tmpfs"))
+    row = found.rows[0]
+    assert (row["stall_s"], row["overhead_per_checkpoint_s"], row["idle_rank_s"]) == (None, None, None)
+    assert row["stall_reason"] == "no device behind fsync (tmpfs)"
+    assert finding(found, "SC01").reason == "no device behind fsync (tmpfs)"
+    assert any("not measured: no device behind fsync" in note for note in found.notes)
+
+
+def test_commits_are_pooled_only_when_asked(tmp_path: Path) -> None:
+    plans = [*repeats(2, commit="a" * 40), replace(Plan(commit="b" * 40), repeat=3)]
+    tables = collect([plant_all(tmp_path, plans)], read_trace)
+    apart, joined = (Scaling().answer(tables, pool_commits) for pool_commits in (False, True))
+    assert [row["runs"] for row in apart.rows] == [2, 1]
+    assert "commit aaaaaaaaaaaa" in apart.rows[0]["group"]
+    assert [row["runs"] for row in joined.rows] == [3]
+    assert all("2 commits" in found.notes[0] for found in (apart, joined))
+
+
+def test_runs_of_broken_laws_are_in_no_number(tmp_path: Path) -> None:
+    row = answer(tmp_path, [*repeats(4), Plan(repeat=9, write_s=99.0, verified=False)]).rows[0]
+    assert (row["runs"], row["runs_untrusted"]) == (4, 1)
+    assert row["stall_high_s"] < 1
+    assert row["flags"] == ["1 runs left out: law broken"]
+
+
+def test_flags_count_checkpoints_and_runs(tmp_path: Path) -> None:
+    row = answer(tmp_path, [*repeats(2), Plan(repeat=9, gap_s={0: 0.01})]).rows[0]
+    assert row["flags"] == ["unattributed time above 1 % and 1 ms in 3 of 9 checkpoints"]
+
+
+def test_words_say_who_wrote_who_waited_and_on_which_evidence(tmp_path: Path) -> None:
+    note = answer(tmp_path, grid((1, 2, 4), 5, 0.05)).notes[-1]
+    for part in (
+        "1 of 4 ranks wrote 10 MB",
+        "by the I/O trace of 15 checkpoints in 5 runs",
+        "rank-seconds in all",
+    ):
+        assert part in note
+    assert "No extrapolation from virtual nodes" in note
+
+
+def run(*arguments: str | Path) -> tuple[int, str]:
+    out = io.StringIO()
+    code = cli.main(Scaling(), [str(argument) for argument in arguments], out)
+    return code, out.getvalue()
+
+
+@pytest.fixture
+def campaign(tmp_path: Path) -> Path:
+    return plant_all(tmp_path / "runs", grid((1, 2, 4), 2, 0.05, log="darshan"))
+
+
+def test_table_fits_and_nothing_is_cut(campaign: Path) -> None:
+    code, text = run(campaign)
+    assert code == ExitCode.OK
+    assert max(len(line) for line in text.splitlines()) <= 120
+    assert "…" not in text
+    for part in ("one machine: mechanism, not scaling", "0.5 to 2 ranks per core", "range of 2 runs", "SC06"):
+        assert part in " ".join(text.split())
+
+
+def test_wide_tables_keep_their_numbers(tmp_path: Path) -> None:
+    """Many phases, long brackets, reasons in cells: nothing may be cropped to the width of a screen."""
+    plans = repeats(5, 1.234567, durable=True, sync_s=1.1111, gather_s=0.777777, commit_s=0.55555, nodes=8)
+    _, text = run(plant_all(tmp_path, [*plans, Plan(nodes=4, durable=True, log="none", control=False)]))
+    row = answer(tmp_path / "again", plans).rows[0]
+    assert f"{row['stall_s']:.3g} [{row['stall_low_s']:.3g}, {row['stall_high_s']:.3g}]" in text
+    assert "overhead" in text
+    assert "seen/declared" in text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, None),
+        (0.0, "0"),
+        (0.34, "0.340"),
+        (12.0, "12.0"),
+        (123.4, "123"),
+        (123456.0, "123456"),
+        (0.00123, "0.0012"),
+        (0.0001, "<0.001"),
+        (-0.0001, ">-0.001"),
+        (-2.0, "-2.00"),
+    ],
+)
+def test_numbers_have_three_digits_and_no_exponent(value: float | None, text: str | None) -> None:
+    assert number(value) == text
+
+
+def test_reasons_stand_under_the_table(tmp_path: Path) -> None:
+    _, text = run(plant_all(tmp_path, repeats(2, log="none", control=False)))
+    assert "not measured: no control leg" in text
+    assert "n.m. (" in text
+
+
+def test_json_holds_everything_and_nothing_else(campaign: Path) -> None:
+    code, text = run(campaign, "--json")
+    found = json.loads(text)
+    assert code == ExitCode.OK
+    assert (found["schema_version"], found["question"]) == (1, "scaling")
+    assert [row["nodes"] for row in found["rows"]] == [1, 2, 4]
+    assert {f["code"] for f in found["findings"]} == {f"SC0{i}" for i in range(1, 7)}
+    assert found["left_out"] == []
+    assert msgspec.json.decode(text, type=Answer).rows == found["rows"]
+
+
+def test_csv_files_read_back(campaign: Path, tmp_path: Path) -> None:
+    run(campaign, "--csv", tmp_path / "csv")
+    assert pl.read_csv(tmp_path / "csv" / "scaling.csv")["nodes"].to_list() == [1, 2, 4]
+    assert pl.read_csv(tmp_path / "csv" / "scaling-findings.csv").height == 6
+    assert (tmp_path / "csv" / "scaling-left-out.csv").exists()
+
+
+def test_default_is_the_newest_campaign_of_the_runs_variable(
+    campaign: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HPCCKPT_RUNS", str(campaign.parent))
+    assert run("--json")[0] == ExitCode.OK
+
+
+def test_exit_4_when_runs_failed_but_what_can_be_said_is_printed(tmp_path: Path) -> None:
+    code, text = run(plant_all(tmp_path, [*repeats(2), Plan(repeat=3, state="failed")]))
+    assert code == ExitCode.RUNS_FAILED
+    assert "stall ms" in text
+    assert "not_done" in text
+
+
+def test_exit_4_when_nothing_is_left(tmp_path: Path) -> None:
+    code, text = run(plant_all(tmp_path, [Plan(state="failed")]), "--json")
+    assert (code, json.loads(text)["rows"]) == (ExitCode.RUNS_FAILED, [])
+
+
+@pytest.mark.parametrize(
+    "bad", [{"verified": False}, {"digest": {1: "x"}}, {"traced_share": 0.5, "log": "darshan"}]
+)
+def test_exit_6_when_a_law_is_broken(tmp_path: Path, bad: dict[str, Any]) -> None:
+    assert run(plant_all(tmp_path, [Plan(**bad)]))[0] == ExitCode.NOT_TRUSTWORTHY
+
+
+def test_errors_are_one_sentence_on_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in ((tmp_path / "none",), (tmp_path, "--figure", "x.png")):
+        code, text = run(*arguments)
+        error = capsys.readouterr().err
+        assert (code, text) == (ExitCode.BAD_SPEC, "")
+        assert error.count("\n") == 1
+        assert error.startswith("analysis.scaling: ")
+
+
+def test_questions_are_found_by_discovery(capsys: pytest.CaptureFixture[str]) -> None:
+    from analysis.__main__ import main
+
+    assert "scaling" in cli.questions()
+    assert main() == 0
+    assert "python -m analysis.scaling" in capsys.readouterr().out
+
+
+def test_a_finding_has_a_reason_exactly_when_not_measured() -> None:
+    found = not_measured("SC01", "c", "g", "because", [])
+    assert found.sentence == "not measured: because"
+    assert worst([found]) == "info"
+    assert worst([]) == "ok"
+    with pytest.raises(ValueError, match="SC01"):
+        msgspec.structs.replace(found, verdict="supports")
+
+
+def test_writers_not_measured_in_one_run_do_not_hide_the_others(tmp_path: Path) -> None:
+    row = answer(tmp_path, [*repeats(2), Plan(repeat=3, log="none")]).rows[0]
+    assert (row["writers_seen_min"], row["runs"], row["write_runs"]) == (1, 3, 2)
