@@ -21,6 +21,8 @@ from hpcckpt.records import Beacon, Save, Start
 Ns = npt.NDArray[np.int64]
 
 BAD_LOG = "bad_trace_log"
+TIMED_SHARE = 0.99
+"""Below it the calls with times are not all calls: Darshan has no times for writes through C streams."""
 
 
 class Calls(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,10 +117,15 @@ def _generations(
             if calls is None
             else calls.below({path for part in parts for path, _ in part.by_written_name})
         )
-        if len(mine) == 1:
-            found[mine[0].generation] = Traced(bytes=total, calls=here, calls_reason=reason)
-            continue
         length = 0 if here is None else int(here.length.sum())
+        if len(mine) == 1:
+            if here is not None and length < TIMED_SHARE * total:
+                found[mine[0].generation] = Traced(
+                    bytes=total, calls=None, calls_reason=f"calls with times hold {length} of {total} bytes"
+                )
+            else:
+                found[mine[0].generation] = Traced(bytes=total, calls=here, calls_reason=reason)
+            continue
         if here is None or length != total:
             why = reason or f"calls with times hold {length} of {total} bytes"
             return {}, f"generations share a directory and only times tell them apart: {why}"
