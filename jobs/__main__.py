@@ -1,0 +1,249 @@
+"""`python -m jobs`: submit, status, resume, cancel. Reads the command line and says how it went.
+
+Errors are one sentence on standard error; exit codes are those of `hpcckpt.errors`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from hpcckpt.errors import ExitCode, HpcCkptError, SpecError, SubmitError
+from hpcckpt.rundir import FAILED, CampaignDir
+from jobs import campaign, identity, preflight, spec, submission
+from jobs import plan as plans
+from jobs import site as sites
+from jobs.campaign import Campaign
+from jobs.lock import Lock
+from jobs.plan import Plan
+from jobs.progress import Plain, outcome, report
+from jobs.site import Site
+from jobs.status import Status
+from jobs.submission import Submission
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command; returns its exit code."""
+    options = parser().parse_args(arguments)
+    try:
+        code: int = options.command(options)
+        return code
+    except HpcCkptError as error:
+        print(f"{options.prog}: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.OK
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    top = argparse.ArgumentParser(prog="python -m jobs", description="Submit and watch campaigns.")
+    top.set_defaults(prog=top.prog)
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
+    _submit_parser(commands.add_parser("submit", help="begin a campaign of an experiment, or go on with it"))
+    for name, command, text in (
+        ("status", status, "how a campaign stands"),
+        ("resume", resume, "go on with a campaign: what is done is skipped"),
+        ("cancel", cancel, "stop a campaign"),
+    ):
+        sub = commands.add_parser(name, help=text)
+        sub.set_defaults(command=command)
+        sub.add_argument("campaign", nargs="?", help="its name or directory; the newest when left out")
+        _runs_option(sub)
+        if name == "status":
+            sub.add_argument("--json", action="store_true")
+        if name == "resume":
+            _going_options(sub)
+    return top
+
+
+def _runs_option(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument(
+        "--runs", type=Path, default=Path("runs"), metavar="DIR", help="where campaigns are kept"
+    )
+
+
+def _going_options(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--retry", action="store_true", help="repeat failed runs too")
+    sub.add_argument("--wait", action="store_true", help="stay until everything is over, and show progress")
+
+
+def _submit_parser(sub: argparse.ArgumentParser) -> None:
+    sub.set_defaults(command=submit)
+    sub.add_argument("experiment", help="a name in jobs/experiments, or a TOML file")
+    sub.add_argument("--nodes", type=int, metavar="N", help="the largest number of nodes")
+    sub.add_argument("--site", help="a name in jobs/sites, or a TOML file")
+    sub.add_argument("--ranks-per-node", type=int, metavar="R")
+    sub.add_argument("--scratch", metavar="DIR", help="where checkpoints are written, in place of the site's")
+    sub.add_argument("--repeats", type=int, metavar="K")
+    for axis in ("model", "framework", "strategy", "format"):
+        sub.add_argument(f"--{axis}", nargs="+", metavar=axis[0].upper())
+    sub.add_argument("--data", metavar="DIR", help="directory of CIFAR-10's own files")
+    sub.add_argument("--tracer", help="I/O tracer, in place of the best that is there")
+    sub.add_argument("--darshan-lib", metavar="FILE", help="the Darshan library to preload")
+    sub.add_argument("--dry-run", action="store_true", help="print the exact scripts and write nothing")
+    sub.add_argument("--new", action="store_true", help="begin another campaign, whatever there is already")
+    _going_options(sub)
+    _runs_option(sub)
+
+
+def submit(options: argparse.Namespace) -> int:
+    """Begin or continue the campaign that the options describe."""
+    plan = _plan(options)
+    path, exists = campaign.place(plan, options.runs, options.new)
+    if options.dry_run:
+        return _dry_run(plan, path, exists, options.retry)
+    return _go(plan, path, exists, options)
+
+
+def _plan(options: argparse.Namespace) -> Plan:
+    site = sites.choose(options.site)
+    changes: dict[str, Any] = {"darshan_lib": options.darshan_lib} if options.darshan_lib else {}
+    site = msgspec.structs.replace(site, **changes)
+    file, experiment = spec.load_experiment(options.experiment)
+    axes = {axis: value for axis in spec.PLUGINS if (value := getattr(options, axis))}
+    request = plans.Request(options.nodes, options.ranks_per_node, options.repeats, axes, options.data)
+    resolved = plans.resolve(experiment, site, request)
+    try:
+        spec.check_values(resolved.axes)
+    except SpecError as error:
+        raise SpecError(f"command line: {error}") from error
+    scratch = sites.scratch_of(site, options.scratch)
+    return plans.make(resolved, file, site, scratch, identity.tracer_name(site, options.tracer))
+
+
+def _dry_run(plan: Plan, path: Path, exists: bool, retry: bool) -> int:
+    """Print the scripts of the runs that would be submitted."""
+    pending = set(Campaign(path).pending(retry)) if exists else {run.run_id for run in plan.runs}
+    if not pending:
+        print(f"nothing to do: campaign {path.name} is complete; --new begins another", file=sys.stderr)
+    for job in campaign.jobs_of(plan, path):
+        if job.run.run_id in pending:
+            run_dir = CampaignDir(path.absolute()).run(job.run.run_id)
+            print(f"### {run_dir.script}\n{submission.script(job, plan.site, run_dir)}")
+    return ExitCode.OK
+
+
+def _go(plan: Plan, path: Path, exists: bool, options: argparse.Namespace) -> int:
+    """Take the campaign's lock and do what is left, here or in a process of its own."""
+    if not exists or Campaign(path).pending(options.retry):
+        _look_ahead(plan)
+    lock = Lock(CampaignDir(path).lock)
+    if not lock.take():
+        raise _busy(path.name, lock)
+    try:
+        owner = campaign.create(plan, path)
+        pending = owner.pending(options.retry)
+        _introduce(plan, owner, exists, pending, options.retry)
+        if not pending:
+            return submission.result(owner)
+        if options.wait:
+            return _work(owner, plan.site, pending)
+        return _in_background(owner, plan.site, pending, lock)
+    finally:
+        lock.release()
+
+
+def _look_ahead(plan: Plan) -> None:
+    """Refuse before anything is written what can be known here."""
+    if plan.site.executor == "local":
+        preflight.check(plan.scratch, plan.runs)
+
+
+def _busy(name: str, lock: Lock) -> SubmitError:
+    who = lock.holder()
+    where = f"process {who.pid} on {who.host}" if who else "another process"
+    return SubmitError(f"campaign {name} is being submitted by {where}; watch it by 'python -m jobs status'")
+
+
+def _introduce(plan: Plan, owner: Campaign, exists: bool, pending: list[str], retry: bool) -> None:
+    """Say what will be done, and what won't and why."""
+    states = owner.states()
+    failed = {run_id: state for run_id, state in states.items() if state.state == FAILED and not retry}
+    how = "continuing" if exists else "new"
+    print(f"{how} campaign {owner.name}: {len(pending)} of {len(states)} runs to do")
+    if plan.site.virtual_nodes:
+        print("one machine plays all nodes (virtual nodes): this shows mechanisms, not scaling")
+    for skipped in plan.skipped:
+        print(f"not possible: {skipped.framework} {skipped.strategy} {skipped.format}: {skipped.reason}")
+    for run_id, state in failed.items():
+        print(f"not repeated without --retry: {run_id}: {outcome(state)}")
+    if not pending:
+        end = f"{len(failed)} failed" if failed else "everything is done"
+        print(f"{end}; --new begins another campaign")
+    sys.stdout.flush()
+
+
+def _work(owner: Campaign, site: Site, pending: list[str]) -> int:
+    shown = report()
+    try:
+        code = Submission(owner, site, pending, shown).run()
+    finally:
+        shown.close()
+    print("\n".join(Status(owner).lines()[:2]))
+    if code == ExitCode.INTERRUPTED:
+        print("interrupted; submit again to go on")
+    return code
+
+
+def _in_background(owner: Campaign, site: Site, pending: list[str], lock: Lock) -> int:
+    if not submission.detach(owner.paths.log):
+        print("watch it by: python -m jobs status")
+        print(f"its log is {owner.paths.log}; stop it by: python -m jobs cancel")
+        return ExitCode.OK
+    lock.sign()
+    code = ExitCode.UNEXPECTED
+    try:
+        code = Submission(owner, site, pending, Plain()).run()
+    finally:
+        sys.stdout.flush()
+        os._exit(code)  # the parent's own clean-up is not this process's
+
+
+def resume(options: argparse.Namespace) -> int:
+    """Go on with a campaign that exists, as its ledger describes it."""
+    owner = _find(options)
+    ledger = owner.ledger
+    site = msgspec.convert(ledger.site, Site)
+    file, scratch = Path(ledger.experiment_file), Path(ledger.scratch)
+    plan = plans.make(ledger.experiment, file, site, scratch, ledger.tracer)
+    if {run.run_id for run in plan.runs} != set(ledger.runs):
+        changed = campaign.difference(owner, plan)
+        raise SpecError(f"campaign {owner.name} was begun with {changed}; submit it anew")
+    return _go(plan, owner.paths.path, True, options)
+
+
+def status(options: argparse.Namespace) -> int:
+    """Print how a campaign stands."""
+    found = Status(_find(options))
+    print(found.json() if options.json else "\n".join(found.lines()))
+    return ExitCode.OK
+
+
+def cancel(options: argparse.Namespace) -> int:
+    """Stop what runs and mark what waits."""
+    owner = _find(options)
+    submission.cancel(owner, Plain())
+    print("\n".join(Status(owner).lines()[:2]))
+    return ExitCode.OK
+
+
+def _find(options: argparse.Namespace) -> Campaign:
+    if options.campaign is None:
+        return campaign.newest(options.runs)
+    for path in (options.runs / options.campaign, Path(options.campaign)):
+        if (path / "campaign.json").exists():
+            return Campaign(path)
+    raise SpecError(f"no campaign {options.campaign!r} in {options.runs}; left out, it is the newest")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

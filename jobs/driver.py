@@ -1,0 +1,233 @@
+"""What runs in the allocation: takes one run from queued to done, and owns its state file meanwhile.
+
+submitit starts a `Driver` with nothing but the path of a run directory. It looks before it leaps,
+launches the legs one after the other, converts traces, cleans up, and says how it went. How ranks
+are started and stopped lives in `launch`, what their files mean in `ranks`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from hpcckpt import environment
+from hpcckpt.errors import HpcCkptError
+from hpcckpt.experiment import Job
+from hpcckpt.rundir import DONE, FAILED, INTERRUPTED, QUEUED, RUNNING, LegDir, RunDir, read_json, write_json
+from hpcckpt.tracing.io.base import IoTracer, choose
+from jobs import launchers, preflight, process, ranks, render
+from jobs.launch import Launch, Request
+
+STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+REQUEUE = signal.SIGUSR2  # submitit's, shortly before a job is taken away
+
+
+class Driver:
+    """Runs one run. Holds only the path, so that nothing else is pickled with it."""
+
+    rank_module = "hpcckpt.rank"
+
+    def __init__(self, run_dir: str | Path) -> None:
+        self.run_dir = str(run_dir)
+
+    def __call__(self) -> str:
+        """Run to an end of whatever kind; returns the state that was reached."""
+        paths = RunDir(self.run_dir)
+        with requests(paths) as request:
+            state = Attempt(paths, request, self.rank_module).run()
+        if request.requeue and state == QUEUED:
+            request.before(REQUEUE, None)  # submitit's handler, late: it requeues and leaves
+        return state
+
+    def checkpoint(self) -> Any:
+        """submitit's seam, for when the machine is taken away: what comes back is requeued."""
+        from jobs.executor import requeue  # only there is submitit imported
+
+        paths = RunDir(self.run_dir)
+        paths.stop.unlink(missing_ok=True)
+        paths.write_state(state=QUEUED, reason="the machine was taken away; waiting to go on")
+        return requeue(self)
+
+
+class _Requests(Request):
+    """Requests that come as signals. Handlers only take note: the driver acts where it stands still."""
+
+    before: Any = None
+    """submitit's own handler of the requeue signal."""
+
+    def on_stop(self, number: int, frame: FrameType | None) -> None:
+        self.ask()
+
+    def on_requeue(self, number: int, frame: FrameType | None) -> None:
+        self.requeue = callable(self.before)  # without submitit nobody would start it again
+        self.level = max(self.level, 1)
+
+
+@contextmanager
+def requests(paths: RunDir) -> Iterator[_Requests]:
+    """Take over the signals that mean stop; submitit's handlers are put back afterwards."""
+    request = _Requests(paths.stop)
+    before = {number: signal.signal(number, request.on_stop) for number in STOPS}
+    request.before = before[REQUEUE] = signal.signal(REQUEUE, request.on_requeue)
+    try:
+        yield request
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class Attempt:
+    """One try at a run: the steps, their times, and the state file."""
+
+    def __init__(self, paths: RunDir, request: Request, rank_module: str) -> None:
+        self.paths = paths
+        self.request = request
+        self.rank_module = rank_module
+        self.timings: dict[str, float] = {}
+        self.tracer: IoTracer
+        self.launcher: launchers.Found
+
+    def run(self) -> str:
+        """All steps; every way out leaves a final state."""
+        pid, host, started = process.myself()
+        queued = self.paths.read_state()
+        age = process.age_s()
+        self.timings = {"queue_wait": max(0.0, time.time() - age - queued.updated), "driver_start": age}
+        self.paths.write_state(
+            state=RUNNING, driver_pid=pid, driver_host=host, driver_start=started,
+            job_id=os.environ.get("SLURM_JOB_ID") or os.environ.get("SUBMITIT_LOCAL_JOB_ID"),
+            attempts=queued.attempts + 1, started=time.time(), ended=None, leg=None, timings_s={},
+            reason=None, rank=None, node=None, cause=None,
+        )  # fmt: skip
+        try:
+            ending = self._legs()
+        except HpcCkptError as error:
+            ending = ranks.Ending(str(error), cause="refused")
+        except Exception as error:
+            kind = type(error).__name__
+            self._close(FAILED, ranks.Ending(f"driver: {kind}: {error}", cause=kind))
+            raise
+        if self.request.requeue and ending is not None:
+            return QUEUED  # written by `checkpoint`, once submitit has agreed
+        if ending is not None and ending.cause == "stopped":
+            return self._close(INTERRUPTED, ending)
+        return self._close(FAILED if ending else DONE, ending)
+
+    def _legs(self) -> ranks.Ending | None:
+        """Everything between running and the end; the reason why it is not done, if it isn't."""
+        job: Job = read_json(self.paths.run, Job)
+        try:
+            with self._timed("preflight"):
+                self._prepare(job)
+            with self._timed("manifest"):
+                self._write_manifest(job)
+            for name in job.run.legs:
+                ending = self._leg(job, name)
+                if ending is not None:
+                    return ending
+            return None
+        finally:
+            if not (job.run.settings.keep_files or self.request.requeue):
+                with self._timed("cleanup"):
+                    preflight.remove_tree(Path(job.scratch))
+
+    def _prepare(self, job: Job) -> None:
+        preflight.check(Path(job.scratch), [job.run])
+        self.launcher = launchers.find(job.site["launcher"], job.site.get("python"))
+        self.tracer, _ = choose(job.tracer, job.site.get("darshan_lib"), os.environ)
+        Path(job.scratch).mkdir(parents=True, exist_ok=True)
+
+    def _write_manifest(self, job: Job) -> None:
+        write_json(
+            self.paths.manifest,
+            {
+                **environment.manifest(Path(job.scratch)),
+                "launcher": {"path": self.launcher.path, "version": self.launcher.version},
+                "tracer": self.tracer.describe(),
+            },
+        )
+
+    def _leg(self, job: Job, name: str) -> ranks.Ending | None:
+        if self.request.wanted:
+            return ranks.Ending(f"stopped on request before leg {name}", cause="stopped")
+        self.paths.write_state(leg=name)
+        leg = self.paths.leg(name)
+        argv, variables = self._command(job, leg)
+        outcome = Launch(job, leg, self.request).run(argv, variables, Path.cwd())
+        self.timings |= outcome.timings_s
+        with self._timed("conversion"):
+            self._finish_traces(job, leg)
+        if outcome.stopped:
+            return ranks.Ending(f"stopped on request in leg {name}", cause="stopped")
+        return outcome.ending
+
+    def _command(self, job: Job, leg: LegDir) -> tuple[list[str], dict[str, str]]:
+        """The launcher's command line and environment; writes the wrapper that each rank starts as."""
+        shutil.rmtree(leg.path, ignore_errors=True)  # of an attempt that was cut off
+        leg.darshan.mkdir(parents=True)
+        leg.ranks.mkdir()
+        traced = self.tracer.prepare(leg.path, Path(job.scratch) / leg.name)
+        program = [job.site.get("python") or sys.executable, "-m", self.rank_module]
+        here = job.run.ranks if job.virtual_nodes else job.run.point.ranks_per_node
+        leg.rank_script.write_text(
+            render.rank_script(self.paths, leg, program, {"MPI_LOCALNRANKS": str(here)}, traced)
+        )
+        cores = job.site.get("cores") or launchers.cores_here()
+        variables = launchers.environment(
+            self.launcher, os.environ, job.site["environment"],
+            local=job.site["executor"] == "local", crowded=here > cores,
+        )  # fmt: skip
+        extra, script = job.site["launcher_args"], ["sh", str(leg.rank_script)]
+        return launchers.argv(self.launcher, job.run.point, job.virtual_nodes, extra, script), variables
+
+    def _finish_traces(self, job: Job, leg: LegDir) -> None:
+        """Every rank's log, also of a leg that failed; what is wrong with one is a note and ends nothing."""
+        notes = []
+        for seen in ranks.views(leg, job.run.ranks):
+            try:
+                notes += self._finish(leg, seen)
+            except Exception as error:  # a tracer's trouble is said, and costs no run
+                notes.append(f"rank {seen.rank}: {self.tracer.name}: {type(error).__name__}: {error}")
+        write_json(leg.path / "notes.json", {"tracer": self.tracer.name, "notes": notes})
+
+    def _finish(self, leg: LegDir, seen: ranks.RankView) -> list[str]:
+        folder = leg.rank_darshan(seen.rank)
+        if not folder.is_dir():
+            return [f"rank {seen.rank}: it never started"]
+        host, pid = (seen.start.host, seen.start.pid) if seen.start else (socket.gethostname(), 0)
+        return self.tracer.finish(folder, seen.rank, host, pid)
+
+    def _close(self, state: str, ending: ranks.Ending | None) -> str:
+        self._add_own_time()
+        self.paths.write_state(
+            state=state,
+            ended=time.time(),
+            reason=ending.reason if ending else None,
+            rank=ending.rank if ending else None,
+            node=ending.node if ending else None,
+            cause=ending.cause if ending else None,
+            timings_s=self.timings,
+        )
+        return state
+
+    def _add_own_time(self) -> None:
+        """`own`: everything from submission on that was not the ranks' processes."""
+        parts = {key: value for key, value in self.timings.items() if not key.startswith("ranks_")}
+        self.timings["own"] = sum(parts.values())
+
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.timings[name] = self.timings.get(name, 0.0) + time.monotonic() - began

@@ -1,0 +1,63 @@
+"""What a run's numbers rest on besides its axes: site, file system, tracer, coverage, versions.
+
+Asks installed packages and the launcher, and imports no framework. Goes into the run's id.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from hpcckpt import environment, registry
+from hpcckpt.errors import SiteError, SpecError, TraceError
+from hpcckpt.host import mount_of
+from hpcckpt.tracing.io.base import choose
+from jobs import launchers
+from jobs.site import Site
+
+IRRELEVANT = {"submitit", "darshan"}
+"""Installed packages that no measured number depends on."""
+
+
+def tracer_name(site: Site, tracer: str | None) -> str:
+    """The I/O tracer of the runs: the one asked for, else the site's, else the best that is there."""
+    try:
+        return choose(tracer or site.tracer, site.darshan_lib, os.environ)[0].name
+    except TraceError as error:
+        raise SiteError(str(error)) from error
+    except SpecError as error:
+        raise SpecError(str(error).replace("io:", "tracer:", 1)) from error
+
+
+def of_site(site: Site, scratch: Path, tracer: str) -> dict[str, str]:
+    """The part that all runs of a campaign share."""
+    return {
+        "site": site.name,
+        "scratch_filesystem": mount_of(scratch).filesystem,
+        "tracer": tracer,
+        "launcher": _launcher(site),
+    }
+
+
+def _launcher(site: Site) -> str:
+    """The launcher's version. Where the job's modules bring it, the submitting side may not have it."""
+    try:
+        return launchers.find(site.launcher, site.python).version
+    except launchers.NotHereError as error:
+        if site.executor == "local":
+            raise
+        return f"{site.launcher}: {error.short}"
+
+
+def of_parts(framework: str, format_: str) -> dict[str, str]:
+    """The part that goes with a framework and a format: library versions, declared coverage."""
+    low, high = registry.load("hpcckpt.formats", format_).expected_coverage
+    return {"expected_coverage": f"{low:g},{high:g}"} | _versions(framework)
+
+
+def _versions(framework: str) -> dict[str, str]:
+    """Versions of the packages that a framework declares; of all known ones where it declares none."""
+    installed = environment.packages()
+    declared = getattr(registry.load("hpcckpt.frameworks", framework), "packages", None)
+    names = installed.keys() - IRRELEVANT if declared is None else declared
+    return {name: installed.get(name, "not installed") for name in sorted(names)}

@@ -1,0 +1,89 @@
+"""A site: the facts of one machine, as data. One TOML file in `sites/` each; nothing here runs anything.
+
+A fact that a script needs and a site lacks is an error of the rendering (`render`), which names it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from hpcckpt.errors import SiteError
+from jobs import spec
+
+SITES = Path(__file__).with_name("sites")
+DEFAULT = "local"
+
+
+class Site(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a person writes down about a machine to run there."""
+
+    name: str
+    description: str = ""
+    executor: Literal["local", "slurm"]
+    """Who starts the driver: this machine at once, or Slurm when its turn comes."""
+    launcher: str
+    """Who starts the ranks: a name of `jobs.launchers`."""
+    launcher_args: list[str] = []
+    """Further arguments of the launcher, as they are."""
+    size: Literal["small", "full"]
+    """Which of an experiment's sizes fits this machine."""
+    scratch: str
+    """Directory of the checkpoints. `~` and environment variables are expanded on the submitting side."""
+    virtual_nodes: bool = False
+    """One machine plays all nodes: for trying out and for mechanisms, never for scaling claims."""
+    concurrent_runs: bool = False
+    """Runs of a campaign may overlap in time. They then share scratch, and disturb each other."""
+    max_nodes: int | None = None
+    cores: int | None = None
+    """Cores of a node that ranks may use; None: those that the driver may use."""
+    python: str | None = None
+    """Python of driver and ranks; None: the one that submits."""
+    modules: list[str] = []
+    """Environment modules that the job loads, in this order."""
+    environment: dict[str, str] = {}
+    darshan_lib: str | None = None
+    tracer: str | None = None
+    """I/O tracer; None: the first that the machine has."""
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    gres: str | None = None
+    reservation: str | None = None
+    time: str | None = None
+    """Time limit of a job in Slurm's own form; None: the sum of the legs' limits."""
+    exclusive: bool = False
+    sbatch: list[str] = []
+    """Further `#SBATCH` options, as they are."""
+
+    def facts(self) -> dict[str, Any]:
+        """What is known, as plain data: a template that uses anything else fails by name."""
+        return {key: value for key, value in msgspec.structs.asdict(self).items() if value is not None}
+
+
+def load(name: str) -> Site:
+    """The site of a name or of a path to a TOML file."""
+    return spec.load(spec.find(name, SITES, "site", SiteError), Site, SiteError)
+
+
+def choose(name: str | None) -> Site:
+    """The site that a command line means. Without a name: this machine, where it has no Slurm."""
+    if name is not None:
+        return load(name)
+    if shutil.which("sbatch") is None:
+        return load(DEFAULT)
+    known = ", ".join(sorted(path.stem for path in SITES.glob("*.toml")))
+    raise SiteError(f"this machine has Slurm: name its site by --site, one of {known} or your own TOML file")
+
+
+def scratch_of(site: Site, override: str | None) -> Path:
+    """The absolute directory below which campaigns keep their checkpoints."""
+    text = os.path.expandvars(override or site.scratch)
+    if "$" in text:
+        raise SiteError(f"site {site.name}: scratch {text!r} holds a variable that is not set")
+    return Path(text).expanduser().absolute()

@@ -1,0 +1,114 @@
+"""How a campaign stands: counts, the table of its runs, causes of failures, and what is left.
+
+Reads state files only, so it works while runs go on and after everything has ended.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from typing import Any
+
+from hpcckpt.experiment import Job
+from hpcckpt.records import SCHEMA_VERSION
+from hpcckpt.rundir import DONE, FAILED, INTERRUPTED, QUEUED, RUNNING, State, read_json
+from jobs import process
+from jobs.campaign import Campaign
+from jobs.progress import Durations, describe, duration
+
+ORDER = (FAILED, INTERRUPTED, RUNNING, QUEUED, DONE)
+
+
+class Status:
+    """A campaign at one moment."""
+
+    def __init__(self, owner: Campaign) -> None:
+        self.campaign = owner
+        self.states = owner.states()
+        self.jobs: dict[str, Job] = {
+            run_id: read_json(owner.run_dir(run_id).run, Job) for run_id in self.states
+        }
+        self.counts = Counter(state.state for state in self.states.values())
+
+    @property
+    def virtual(self) -> bool:
+        return any(job.virtual_nodes for job in self.jobs.values())
+
+    def elapsed_s(self, state: State) -> float | None:
+        """Seconds that a run took, or takes so far."""
+        if state.started is None or state.state == QUEUED:
+            return None
+        return (state.ended or time.time()) - state.started
+
+    def left_s(self) -> float | None:
+        """Expected seconds until nothing is queued or running."""
+        durations = Durations()
+        for run_id, state in self.states.items():
+            if state.state == DONE:
+                durations.add(self.jobs[run_id].run, state)
+        left = durations.left(
+            self.jobs[r].run for r, s in self.states.items() if s.state in (QUEUED, RUNNING)
+        )
+        spent = sum(self.elapsed_s(s) or 0.0 for s in self.states.values() if s.state == RUNNING)
+        return None if left is None else max(0.0, left - spent)
+
+    def total_s(self) -> float | None:
+        """Seconds from the first start to the last end, or to now."""
+        started = [s.started for s in self.states.values() if s.started is not None]
+        if not started:
+            return None
+        ended = [s.ended for s in self.states.values() if s.ended is not None]
+        return (time.time() if self.counts[RUNNING] or not ended else max(ended)) - min(started)
+
+    def plain(self) -> dict[str, Any]:
+        """Everything, for machines."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "campaign": self.campaign.name,
+            "path": str(self.campaign.paths.path),
+            "site": self.campaign.ledger.site["name"],
+            "virtual_nodes": self.virtual,
+            "counts": {state: self.counts[state] for state in ORDER},
+            "elapsed_s": self.total_s(),
+            "left_s": self.left_s(),
+            "runs": [self._row(run_id, state) for run_id, state in self.states.items()],
+        }
+
+    def _row(self, run_id: str, state: State) -> dict[str, Any]:
+        keys = ("state", "reason", "cause", "rank", "node", "leg", "attempts", "timings_s")
+        return {"run_id": run_id, "elapsed_s": self.elapsed_s(state)} | {
+            key: getattr(state, key) for key in keys
+        }
+
+    def json(self) -> str:
+        return json.dumps(self.plain(), indent=2)
+
+    def lines(self) -> list[str]:
+        """The same for people."""
+        counted = ", ".join(f"{self.counts[state]} {state}" for state in ORDER if self.counts[state])
+        where = f"site {self.campaign.ledger.site['name']}"
+        if self.virtual:
+            where += ", one machine that plays all nodes (virtual nodes)"
+        times = f"elapsed {duration(self.total_s())}"
+        if self.counts[QUEUED] + self.counts[RUNNING]:
+            times += f", left {duration(self.left_s())}"
+        head = [f"campaign {self.campaign.name} at {where}", f"{len(self.states)} runs: {counted}; {times}"]
+        ordered = sorted(self.states, key=lambda run_id: ORDER.index(self.states[run_id].state))
+        return head + [self._line(run_id) for run_id in ordered] + self._skipped()
+
+    def _line(self, run_id: str) -> str:
+        state = self.states[run_id]
+        took = self.elapsed_s(state)
+        text = f"  {state.state:<11} {duration(took) if took is not None else '-':>12}  "
+        text += describe(self.jobs[run_id].run, self.jobs[run_id].virtual_nodes)
+        if state.state == RUNNING:
+            alive = process.lives(state.driver_pid, state.driver_host, state.driver_start)
+            return text + (
+                f"; leg {state.leg}" if alive else "; its driver is dead: submit again takes it up"
+            )
+        return text + (f"\n{'':15}{state.reason}" if state.reason and state.state != DONE else "")
+
+    def _skipped(self) -> list[str]:
+        skipped = self.campaign.ledger.skipped
+        return [f"  not possible  {s.framework} {s.strategy} {s.format}: {s.reason}" for s in skipped]

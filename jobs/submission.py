@@ -1,0 +1,227 @@
+"""Submits the runs of a campaign, one after the other on a site that runs them at once, and stops them.
+
+Owns the campaign's lock while it runs. Ctrl-C arrives here only and is passed on to the driver of the
+run in progress: first the stop file, then a signal, at last the kill that nothing survives.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from hpcckpt.errors import ExitCode, SubmitError
+from hpcckpt.experiment import Job
+from hpcckpt.rundir import DONE, FAILED, INTERRUPTED, QUEUED, RUNNING, RunDir, State, read_json, write_bytes
+from jobs import campaign, launchers, process, render
+from jobs.campaign import Campaign
+from jobs.lock import Lock, held
+from jobs.progress import Durations, Report, describe
+from jobs.site import Site
+
+if TYPE_CHECKING:
+    from jobs.executor import Handle
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+POLL_S = 0.1
+POLITE_S = 25.0
+"""The driver's own stop order takes up to 11 s; after this it is told to hurry, after twice this killed."""
+
+
+def script(job: Job, site: Site, run_dir: RunDir) -> str:
+    """The exact text of `job.sh`, for a submission and for a dry run."""
+    python = site.python or sys.executable
+    return render.job_script(job, site, run_dir, python, launchers.environment_bin(python), Path.cwd())
+
+
+class Submission:
+    """The runs of one campaign that are left to do."""
+
+    def __init__(self, owner: Campaign, site: Site, pending: list[str], report: Report) -> None:
+        self.campaign = owner
+        self.site = site
+        self.pending = pending
+        self.report = report
+        self.asked = 0
+        """How often somebody wanted this to stop."""
+        self.durations = Durations()
+
+    def run(self) -> ExitCode:
+        """Do what is pending; the exit code that the whole campaign has then."""
+        with self._listening():
+            self._learn_durations()
+            jobs = [self._job(run_id) for run_id in self.pending]
+            for index, job in enumerate(jobs):
+                if self.asked:
+                    break
+                left = self.durations.left(other.run for other in jobs[index:])
+                what = describe(job.run, job.virtual_nodes)
+                self.report.begin(index + 1, len(jobs), what, left)
+                state = self._one(job)
+                if state.state == DONE:
+                    self.durations.add(job.run, state)
+                self.report.end(what, state)
+        return ExitCode.INTERRUPTED if self.asked else result(self.campaign)
+
+    def _job(self, run_id: str) -> Job:
+        job: Job = read_json(self.campaign.run_dir(run_id).run, Job)
+        return job
+
+    def _learn_durations(self) -> None:
+        for run_id, state in self.campaign.states().items():
+            if state.state == DONE:
+                self.durations.add(self._job(run_id).run, state)
+
+    def _one(self, job: Job) -> State:
+        """Submit one run and wait until nothing of it runs any more."""
+        from jobs import executor  # imports submitit: not for a dry run or a refusal
+
+        run_dir = self.campaign.run_dir(job.run.run_id)
+        with self._machine():
+            if self.asked:
+                return run_dir.read_state()
+            campaign.clear(run_dir, job)
+            write_bytes(run_dir.script, script(job, self.site, run_dir).encode())
+            run_dir.log.mkdir(exist_ok=True)
+            handle = executor.submit(self.site, run_dir, render.limit_s(job.run))
+            self._wait(handle, run_dir)
+            return self._settle(run_dir)
+
+    @contextmanager
+    def _machine(self) -> Iterator[None]:
+        """Runs of different campaigns must not overlap on one machine either."""
+        if self.site.concurrent_runs:
+            yield
+            return
+        lock = Lock(self.campaign.paths.path.parent / f".{self.site.name}.lock")
+        said = False
+        while not (taken := lock.take()) and not self.asked:
+            if not said:
+                self.report.say("waiting: a run of another campaign has the machine")
+                said = True
+            self._pass()
+        try:
+            yield
+        finally:
+            if taken:
+                lock.release()
+
+    def _wait(self, handle: Handle, run_dir: RunDir) -> None:
+        told = 0
+        since = time.monotonic()
+        while not handle.ended():
+            if self.asked > told or (told and time.monotonic() - since > POLITE_S):
+                told, since = told + 1, time.monotonic()
+                self._tell(run_dir, told)
+            self._pass()
+
+    def _pass(self) -> None:
+        self.report.tick()
+        time.sleep(POLL_S)
+
+    def _tell(self, run_dir: RunDir, level: int) -> None:
+        """Ask the driver to stop: 1 at the next chance, 2 now, 3 without being asked."""
+        state = run_dir.read_state()
+        if level == 1:
+            self.report.say("stopping the run; once more to stop it at once")
+            run_dir.stop.touch()
+        elif state.driver_pid is not None and state.driver_start is not None:
+            driver = process.same_process(state.driver_pid, state.driver_start)
+            process.send([driver] if driver else [], signal.SIGTERM if level == 2 else signal.SIGKILL)
+
+    def _settle(self, run_dir: RunDir) -> State:
+        """The final state; written here where the driver could not."""
+        state = run_dir.read_state()
+        if state.state not in (QUEUED, RUNNING):
+            return state
+        if self.asked:
+            return run_dir.write_state(state=INTERRUPTED, reason="stopped on request", ended=time.time())
+        if state.state == RUNNING:
+            reason, cause = (
+                f"driver process {state.driver_pid} died; its output is in {run_dir.log}",
+                "driver died",
+            )
+            return run_dir.write_state(state=INTERRUPTED, cause=cause, reason=reason, ended=time.time())
+        reason = f"the driver did not start: {_last_line(run_dir.log)}"
+        return run_dir.write_state(state=FAILED, cause="driver", reason=reason, ended=time.time())
+
+    @contextmanager
+    def _listening(self) -> Iterator[None]:
+        def ask(number: int, frame: FrameType | None) -> None:
+            self.asked += 1
+
+        before = {number: signal.signal(number, ask) for number in SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _last_line(log: Path) -> str:
+    """What the newest error output ends with."""
+    files = sorted(log.glob("*.err"), key=lambda path: path.stat().st_mtime)
+    lines = files[-1].read_text(errors="replace").split("\n") if files else []
+    return next((line.strip() for line in reversed(lines) if line.strip()), f"no message in {log}")
+
+
+def result(owner: Campaign) -> ExitCode:
+    """0 where every run is done, else 4."""
+    done = all(state.state == DONE for state in owner.states().values())
+    return ExitCode.OK if done else ExitCode.RUNS_FAILED
+
+
+def detach(log: Path) -> bool:
+    """Fork; True in the child, which has a session of its own and writes to `log`, False in the parent."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if os.fork():
+        return False
+    os.setsid()
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for target, source in ((0, nothing), (1, output), (2, output)):
+        os.dup2(source, target)
+    return True
+
+
+def cancel(owner: Campaign, report: Report) -> None:
+    """Stop the submission, then whatever still runs, and mark what waits as interrupted."""
+    lock = Lock(owner.paths.lock)
+    who = lock.holder()
+    submitter = process.same_process(who.pid, who.started) if who else None
+    if submitter is not None:
+        report.say(f"asking process {submitter.pid}, which submits this campaign, to stop")
+        process.send([submitter], signal.SIGTERM)
+    _stop_drivers(owner)
+    _until(lambda: lock.holder() is None and not _driven(owner), 3 * POLITE_S)
+    with held(lock) as taken:
+        if not taken:
+            raise SubmitError(f"campaign {owner.name} is still being submitted; try again in a moment")
+        for run_id, state in owner.states().items():
+            if state.state in (QUEUED, RUNNING):
+                owner.run_dir(run_id).write_state(state=INTERRUPTED, reason="cancelled", ended=time.time())
+
+
+def _driven(owner: Campaign) -> list[RunDir]:
+    """Runs whose driver lives."""
+    running = [(run_id, s) for run_id, s in owner.states().items() if s.state == RUNNING]
+    alive = [run_id for run_id, s in running if process.lives(s.driver_pid, s.driver_host, s.driver_start)]
+    return [owner.run_dir(run_id) for run_id in alive]
+
+
+def _stop_drivers(owner: Campaign) -> None:
+    for run_dir in _driven(owner):
+        run_dir.stop.touch()
+
+
+def _until(condition: Callable[[], bool], seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(POLL_S)

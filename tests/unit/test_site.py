@@ -1,0 +1,65 @@
+"""Sites: files that are sound, errors that name the key, and the choice of a site."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hpcckpt.errors import SiteError
+from jobs import site
+
+
+@pytest.mark.parametrize("name", [path.stem for path in site.SITES.glob("*.toml")])
+def test_every_site_of_the_project_is_sound(name: str) -> None:
+    assert site.load(name).name == name
+
+
+def test_a_misspelt_key_names_file_and_nearest(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text((site.SITES / "local.toml").read_text().replace("scratch =", "scrath ="))
+    with pytest.raises(SiteError, match=r"mine.toml: unknown key 'scrath'; did you mean 'scratch'\?"):
+        site.load(str(path))
+
+
+def test_a_wrong_value_names_its_key(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text((site.SITES / "local.toml").read_text().replace('"small"', '"medium"'))
+    with pytest.raises(SiteError, match=r"mine\.toml: size: invalid enum value 'medium'"):
+        site.load(str(path))
+
+
+def test_an_unknown_site_names_the_nearest() -> None:
+    with pytest.raises(SiteError, match=r"unknown site 'locl'; did you mean 'local'\?"):
+        site.choose("locl")
+
+
+@pytest.mark.parametrize("slurm", [True, False])
+def test_without_a_name_this_machine_is_taken_unless_it_has_slurm(
+    monkeypatch: pytest.MonkeyPatch, slurm: bool
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: "/usr/bin/sbatch" if slurm else None)
+    if slurm:
+        with pytest.raises(SiteError, match="--site"):
+            site.choose(None)
+    else:
+        assert site.choose(None).name == "local"
+
+
+def test_scratch_expands_home_and_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    local = site.load("local")
+    monkeypatch.setenv("HOME", "/home/somebody")
+    monkeypatch.setenv("FAST", "/fast")
+    monkeypatch.chdir(tmp_path)
+    assert site.scratch_of(local, "~/x") == Path("/home/somebody/x")
+    assert site.scratch_of(local, "$FAST/x") == Path("/fast/x")
+    assert site.scratch_of(local, None) == tmp_path / "scratch"
+    with pytest.raises(SiteError, match="variable that is not set"):
+        site.scratch_of(local, "${NOWHERE_TO_BE_FOUND}/x")
+
+
+def test_what_a_site_does_not_know_is_not_among_its_facts() -> None:
+    facts = site.load("local").facts()
+    assert "partition" not in facts
+    assert facts["modules"] == []
