@@ -15,7 +15,8 @@ import polars as pl
 
 from analysis import checkpoints, laws, overheads
 from analysis.checkpoints import Disk, Expected, RankLeg
-from analysis.locate import find_runs, is_run
+from analysis.contents import contents_rows, file_rows, usable
+from analysis.locate import find_runs, impossible, is_run
 from analysis.readers import trace as traces
 from analysis.readers.ranks import OTHER_SCHEMA, RankFile, read_rank
 from analysis.readers.trace import RankTrace, TraceReader
@@ -61,6 +62,7 @@ def collect(paths: Sequence[Path], read_trace: TraceReader = traces.read_trace) 
         for table, more in taken.items():
             rows.setdefault(table, []).extend(more)
     _flag_overlaps(rows.get("runs", []))
+    rows["impossible"] = impossible(paths)
     return tables(rows)
 
 
@@ -75,8 +77,10 @@ def _take(path: Path, name: str, read_trace: TraceReader) -> dict[str, list[Row]
     rank_legs = _rank_legs(directory.leg(TRAIN), legs[TRAIN], read_trace)
     for leg in rank_legs.values():
         left += [LeftOut(traces.BAD_LOG, log, reason).row(name, "trace") for log, reason in leg.trace.bad]
-    disk = _disk(directory.leg(TRAIN), name, left)
+    inventory, disk = _inventory(directory.leg(TRAIN), name, left)
     rows = _checkpoint_rows(name, rank_legs, disk, _expected(job.run, directory.run))
+    if inventory is not None:
+        rows |= {"contents": contents_rows(name, inventory), "files": file_rows(name, inventory)}
     rows["windows"] = overheads.windows(name, legs)
     rows["laws"] = _laws(name, legs, rows["saves"])
     rows["runs"] = [_run_row(name, directory, job, state, legs, rows)]
@@ -175,18 +179,20 @@ def _usable(trace: RankTrace) -> RankTrace:
     return trace
 
 
-def _disk(leg: LegDir, name: str, left: list[Row]) -> Disk:
-    """Bytes per generation and rank from the inventory: each file counted once."""
+def _inventory(leg: LegDir, name: str, left: list[Row]) -> tuple[pl.DataFrame | None, Disk]:
+    """The inventory, and bytes per generation and rank with each file counted once."""
     if not leg.inventory.exists():
-        return Disk(reason="no inventory of the files")
+        return None, Disk(reason="no inventory of the files")
     try:
-        files = pl.read_parquet(leg.inventory, columns=["generation", "rank", "file", "file_bytes"]).unique()
+        found = pl.read_parquet(leg.inventory)
+        files = found.select("generation", "rank", "file", "file_bytes").unique()
         bytes_ = files.group_by("generation", "rank").agg(pl.col("file_bytes").sum())
     except (pl.exceptions.PolarsError, OSError) as error:
         cause = str(error).splitlines()[0]
         left.append(LeftOut("bad_inventory", leg.inventory, cause).row(name, "inventory"))
-        return Disk(reason=f"the inventory cannot be read: {cause}")
-    return Disk(bytes={(generation, rank): size for generation, rank, size in bytes_.rows()})
+        return None, Disk(reason=f"the inventory cannot be read: {cause}")
+    sizes = {(generation, rank): size for generation, rank, size in bytes_.rows()}
+    return (found if usable(found) else None), Disk(bytes=sizes)
 
 
 def _expected(run: Run, file: Path) -> Expected:

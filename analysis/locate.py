@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -62,10 +63,29 @@ def _runs_below(path: Path) -> list[Path]:
     ]
 
 
+def impossible(paths: Sequence[Path]) -> list[dict[str, str]]:
+    """Combinations that the campaigns of these paths name but cannot run, with the reason."""
+    campaigns: dict[Path, None] = {}
+    for path in map(Path.absolute, paths):
+        below = [child for child in path.iterdir() if _is_campaign(child)] if path.is_dir() else []
+        campaigns.update(dict.fromkeys([path.parent, path, *below]))
+    found: dict[tuple[str, ...], dict[str, str]] = {}
+    for campaign in campaigns:
+        for entry in _listed(campaign, "skipped"):
+            row = {key: str(entry[key]) for key in ("framework", "strategy", "format", "reason")}
+            found[tuple(row.values())] = {"campaign": campaign.name, **row}
+    return list(found.values())
+
+
 def _ledger(campaign: Path) -> list[str]:
     """Run identities that the campaign planned; none where its ledger cannot be read."""
+    return [str(item["run_id"] if isinstance(item, dict) else item) for item in _listed(campaign, "runs")]
+
+
+def _listed(campaign: Path, key: str) -> list[Any]:
+    """One list of the campaign's ledger; empty where there is none that can be read."""
     try:
-        planned = msgspec.json.decode(CampaignDir(campaign).ledger.read_bytes())["runs"]
-        return [str(item["run_id"] if isinstance(item, dict) else item) for item in planned]
+        found = msgspec.json.decode(CampaignDir(campaign).ledger.read_bytes())[key]
+        return found if isinstance(found, list) else []
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, KeyError, TypeError):
         return []

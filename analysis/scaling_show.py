@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from analysis.printing import print_table
 from analysis.stats import Interval, interval_words
 from analysis.tables import PHASE_COLUMNS
 
@@ -89,9 +90,9 @@ def show(rows: Sequence[Row], out: Console) -> None:
             out.print(escape(setting))
         out.print(f"brackets: {_brackets(group.rows)}; a run counts by the median of its checkpoints")
         out.print("phases: of the slowest rank; those below 1 % of the stall are not shown")
-        _print(out, _stall_columns(group))
-        _print(out, _who_columns(group))
-        _print(out, _overhead_columns(group))
+        print_table(out, _stall_columns(group))
+        print_table(out, _who_columns(group))
+        print_table(out, _overhead_columns(group))
         for index, reason in enumerate(group.reasons, start=1):
             out.print(f"  ({index}) not measured: {escape(reason)}")
         for row in group.rows:
@@ -103,24 +104,6 @@ def show(rows: Sequence[Row], out: Console) -> None:
 def _brackets(rows: Sequence[Row]) -> str:
     names = {"value": "stall_s", "n": "stall_runs", "kind": "stall_kind", "coverage": "stall_coverage"}
     return interval_words([Interval(**{field: row[key] for field, key in names.items()}) for row in rows])
-
-
-def _print(out: Console, columns: dict[str, list[str]]) -> None:
-    from rich import box
-    from rich.markup import escape
-    from rich.measure import Measurement
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for heading in columns:
-        table.add_column(escape(heading), justify="right", no_wrap=True)
-    for cells in zip(*columns.values(), strict=True):
-        table.add_row(*map(escape, cells))
-    # A table that is wider than the screen keeps its width: cut numbers would be worse.
-    screen = out.width
-    out.width = max(screen, Measurement.get(out, out.options.update(max_width=1000), table).maximum)
-    out.print(table)
-    out.width = screen
 
 
 def _points(group: _Group) -> dict[str, list[str]]:

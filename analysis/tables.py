@@ -191,6 +191,35 @@ WRITERS = {
     "write_s": (REAL, "union of its write calls inside its stall; null where calls have no times"),
 }
 
+CONTENTS = {
+    "run": (TEXT, "CAMPAIGN/RUN_ID"),
+    "generation": (INT, "checkpoint"),
+    "kind": (TEXT, "parameter, optimizer, buffer, rng, data_position or other"),
+    "tensors": (INT, "tensors and slices in all files"),
+    "logical_bytes": (INT, "their bytes, before any compression"),
+    "unique_name_bytes": (INT, "bytes left when each name and slice is counted once"),
+    "unique_digest_bytes": (INT, "bytes left when equal contents of equal length are counted once"),
+}
+
+FILES = {
+    "run": (TEXT, "CAMPAIGN/RUN_ID"),
+    "generation": (INT, "checkpoint"),
+    "file": (TEXT, "relative to the leg's checkpoint directory"),
+    "rank": (INT, "writer"),
+    "node": (TEXT, "its node"),
+    "format": (TEXT, "format"),
+    "file_bytes": (INT, "on disk, after commit; null: it was gone before its size could be read"),
+    "logical_bytes": (INT, "bytes of the tensors in it"),
+}
+
+IMPOSSIBLE = {
+    "campaign": (TEXT, "campaign whose axes name the combination"),
+    "framework": (TEXT, "axis"),
+    "strategy": (TEXT, "axis"),
+    "format": (TEXT, "axis"),
+    "reason": (TEXT, "why there is no such run"),
+}
+
 LAWS = {
     "run": (TEXT, "CAMPAIGN/RUN_ID"),
     "law": (TEXT, "L1_coverage, L2_unattributed, L3_replicas, L4_readback"),
@@ -212,6 +241,9 @@ TABLES: dict[str, dict[str, tuple[Any, str]]] = {
     "rank_saves": RANK_SAVES,
     "windows": WINDOWS,
     "writers": WRITERS,
+    "contents": CONTENTS,
+    "files": FILES,
+    "impossible": IMPOSSIBLE,
     "laws": LAWS,
     "left_out": LEFT_OUT,
 }
@@ -225,6 +257,9 @@ class Tables(msgspec.Struct, frozen=True, kw_only=True):
     rank_saves: pl.DataFrame
     windows: pl.DataFrame
     writers: pl.DataFrame
+    contents: pl.DataFrame
+    files: pl.DataFrame
+    impossible: pl.DataFrame
     laws: pl.DataFrame
     left_out: pl.DataFrame
 

@@ -34,7 +34,9 @@ def launch(folder: Path, ranks: int, barrier: Any, cycle: str) -> dict[str, floa
     experiment = Experiment(
         name="barriers",
         question="What does waiting cost the writer?",
-        axes=Axes(framework=["pytorch_horovod"], strategy=["single_writer"], format=["torch_zip"], nodes=[ranks]),
+        axes=Axes(
+            framework=["pytorch_horovod"], strategy=["single_writer"], format=["torch_zip"], nodes=[ranks]
+        ),
         repeats=1,
         settings=Settings(barrier=barrier, verify="none", drain_limit_s=5.0),
     )
@@ -42,7 +44,14 @@ def launch(folder: Path, ranks: int, barrier: Any, cycle: str) -> dict[str, floa
     paths = RunDir(folder / run.run_id)
     write_json(
         paths.run,
-        Job(run=run, campaign="barriers", site={}, scratch=str(folder / "scratch"), virtual_nodes=True, tracer="none"),
+        Job(
+            run=run,
+            campaign="barriers",
+            site={},
+            scratch=str(folder / "scratch"),
+            virtual_nodes=True,
+            tracer="none",
+        ),
     )
     found = launchers.find("mpirun")
     program = [sys.executable, "-m", "hpcckpt.rank", str(paths.path), "train"]
@@ -55,7 +64,11 @@ def launch(folder: Path, ranks: int, barrier: Any, cycle: str) -> dict[str, floa
     records = [_records(paths, rank) for rank in range(ranks)]
     saves = [[r for r in mine if isinstance(r, Save)] for mine in records]
     stalls = [max(s.end_ns - s.begin_ns for s in same) / 1e9 for same in zip(*saves, strict=True)]
-    writes = [(r.end_ns - r.begin_ns) / 1e9 for r in records[0] if isinstance(r, Span) and r.phase == SERIALIZE_WRITE]
+    writes = [
+        (r.end_ns - r.begin_ns) / 1e9
+        for r in records[0]
+        if isinstance(r, Span) and r.phase == SERIALIZE_WRITE
+    ]
     return {"stall_s": statistics.median(stalls), "serialize_write_s": statistics.median(writes)}
 
 
@@ -64,7 +77,9 @@ def _records(paths: RunDir, rank: int) -> list[Any]:
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     options.add_argument("--ranks", type=int, default=8)
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--json", type=Path)

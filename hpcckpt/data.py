@@ -70,16 +70,22 @@ def _cifar10(directory: Path) -> Dataset:
     folder = inner if inner.is_dir() else directory
     parts = [_cifar10_batch(folder / name, md5) for name, md5 in CIFAR10_MD5.items()]
     images = np.concatenate([images for images, _ in parts])
-    return Dataset("CIFAR-10 (50,000 images, checksums equal)", images, np.concatenate([labels for _, labels in parts]))
+    return Dataset(
+        "CIFAR-10 (50,000 images, checksums equal)", images, np.concatenate([labels for _, labels in parts])
+    )
 
 
 def _cifar10_batch(path: Path, md5: str) -> tuple[np.ndarray, np.ndarray]:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise SpecError(f"settings.data: {path}: {error.strerror}; give the folder of CIFAR-10's python batches") from error
+        raise SpecError(
+            f"settings.data: {path}: {error.strerror}; give the folder of CIFAR-10's python batches"
+        ) from error
     if hashlib.md5(content, usedforsecurity=False).hexdigest() != md5:
-        raise SpecError(f"settings.data: {path}: not CIFAR-10's file (MD5 differs); fetch it again or leave `data` out")
+        raise SpecError(
+            f"settings.data: {path}: not CIFAR-10's file (MD5 differs); fetch it again or leave `data` out"
+        )
     batch = pickle.loads(content, encoding="bytes")  # its checksum is known, so its content is
     return batch[b"data"].reshape(-1, 3, 32, 32), np.asarray(batch[b"labels"], dtype=np.int64)
 

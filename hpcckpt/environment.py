@@ -54,7 +54,11 @@ def code() -> dict[str, Any]:
     commit, status = _run("git", "-C", str(root), "rev-parse", "HEAD"), None
     if commit is not None:
         status = _run("git", "-C", str(root), "status", "--porcelain", "--untracked-files=no")
-    return {"version": hpcckpt.__version__, "commit": commit, "modified": None if status is None else bool(status)}
+    return {
+        "version": hpcckpt.__version__,
+        "commit": commit,
+        "modified": None if status is None else bool(status),
+    }
 
 
 def packages() -> dict[str, str]:
@@ -114,7 +118,10 @@ def gpu() -> dict[str, Any] | str:
         return f"not measured: no GPU ({error})"
     try:
         handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-        return {"driver": pynvml.nvmlSystemGetDriverVersion(), "names": [pynvml.nvmlDeviceGetName(h) for h in handles]}
+        return {
+            "driver": pynvml.nvmlSystemGetDriverVersion(),
+            "names": [pynvml.nvmlDeviceGetName(h) for h in handles],
+        }
     finally:
         pynvml.nvmlShutdown()
 
@@ -125,5 +132,3 @@ def _run(*command: str) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()
-
-

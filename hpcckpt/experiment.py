@@ -17,6 +17,9 @@ import msgspec
 from hpcckpt.errors import SpecError, nearest
 from hpcckpt.records import CONTROL, SCHEMA_VERSION, TRAIN
 
+Kind = Literal["parameter", "optimizer", "buffer", "rng", "data_position", "other"]
+"""The kinds of state that can be left out of a checkpoint: `records.KINDS` without containers."""
+
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A planted fault, to prove that the suite sees it. Runs with faults are never pooled with others."""
@@ -50,6 +53,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     verify: Literal["ends", "all", "none"] = "ends"
     """Which generations are read back: first and last, all, or none."""
     digest_every_step: bool = False
+    include: list[Kind] | None = None
+    """Kinds of state that a checkpoint holds; None: all. A restore leaves the others as they are."""
+    exclude: list[str] = []
+    """Patterns (`model.0.*`) of entry names that a checkpoint leaves out, whatever their kind."""
+    frozen: list[str] = []
+    """Patterns of parameter names (without `model.`) that are not trained."""
     leg_limit_s: float = 600.0
     """A leg that runs longer is stopped and counted as hung."""
     drain_limit_s: float = 20.0
@@ -98,6 +107,8 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     sizes: dict[str, Size] = {}
     """`small` for a workstation, `full` for a cluster: the site says which it is."""
     only: list[Only] = []
+    exclude: list[dict[str, Any]] = []
+    """Combinations to leave out: axis to value, or to a list of values; all of an entry's keys must match."""
     faults: list[Fault] = []
 
 
@@ -141,7 +152,9 @@ def for_size(experiment: Experiment, size: str) -> Experiment:
         return experiment
     axes = _replace(experiment.axes, chosen.axes, f"sizes.{size}.axes")
     settings = _replace(experiment.settings, chosen.settings, f"sizes.{size}.settings")
-    return msgspec.structs.replace(experiment, axes=axes, settings=settings, only=experiment.only + chosen.only)
+    return msgspec.structs.replace(
+        experiment, axes=axes, settings=settings, only=experiment.only + chosen.only
+    )
 
 
 def with_nodes(experiment: Experiment, largest: int | None, ranks_per_node: int | None) -> Experiment:
@@ -175,22 +188,31 @@ def points(experiment: Experiment) -> list[Point]:
     for axis in AXES:
         if not getattr(axes, axis):
             raise SpecError(f"{experiment.name}: axes.{axis}: an axis needs at least one value")
-    for rule in experiment.only:
-        for key in rule.when:
+    rules = [("only.when", rule.when) for rule in experiment.only]
+    for where, rule in [*rules, *(("exclude", entry) for entry in experiment.exclude)]:
+        for key in rule:
             if key not in AXES:
-                raise SpecError(f"{experiment.name}: only.when: unknown axis {key!r}; {nearest(key, AXES)}")
+                raise SpecError(f"{experiment.name}: {where}: unknown axis {key!r}; {nearest(key, AXES)}")
     values = itertools.product(*(dict.fromkeys(getattr(axes, axis)) for axis in AXES))
     combinations = (Point(**dict(zip(AXES, value, strict=True))) for value in values)
     return [point for point in combinations if _kept(point, experiment)]
 
 
 def _kept(point: Point, experiment: Experiment) -> bool:
+    if any(
+        all(_is(getattr(point, key), value) for key, value in entry.items()) for entry in experiment.exclude
+    ):
+        return False
     ends = {min(experiment.axes.nodes), max(experiment.axes.nodes)}
     for rule in experiment.only:
         applies = all(getattr(point, key) == value for key, value in rule.when.items())
         if applies and point.nodes not in (ends if rule.nodes == "ends" else rule.nodes):
             return False
     return True
+
+
+def _is(value: Any, wanted: Any) -> bool:
+    return value in wanted if isinstance(wanted, list) else bool(value == wanted)
 
 
 def runs(experiment: Experiment, identity: dict[str, str]) -> list[Run]:

@@ -27,8 +27,8 @@ ENDINGS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 PR_SET_PDEATHSIG = 1
 
 
-def main(arguments: list[str]) -> int:
-    """Run the rank; returns its exit status."""
+def main(arguments: list[str]) -> None:
+    """Run the rank; ends the process."""
     _leave_tracer_to_this_process()
     _die_with_launcher()
     threads = _limit_threads()
@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> int:
     except Stopped:
         trace.close("stopped", "stop file")
         leg.framework.close()
-        return STOPPED
+        comm.leave(STOPPED)
     except BaseException as error:
         trace.close("failed", f"{type(error).__name__}: {error}")
         traceback.print_exc()
@@ -62,7 +62,7 @@ def main(arguments: list[str]) -> int:
         comm.abandon(1)
     trace.close("ok")
     leg.framework.close()
-    return 0
+    comm.leave(0)
 
 
 def _leave_tracer_to_this_process() -> None:
@@ -204,4 +204,4 @@ def measure(leg: Leg, job: Job, leg_name: str, inventory_file: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(sys.argv[1:])

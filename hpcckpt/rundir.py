@@ -1,15 +1,15 @@
 """Every file name of a run directory, atomic writes, and the states a run goes through.
 
-    runs/CAMPAIGN/campaign.json                the ledger: experiment, site, runs in their order
-    runs/CAMPAIGN/RUN_ID/run.json              the resolved run and site
-                         manifest.json         code, versions, host, MPI, file system
-                         job.sh                the exact script
-                         state.json            queued, running, done, failed, interrupted
-                         stop                  its presence asks the run to stop
-                         log/                  output of the driver and of the launcher
-                         legs/LEG/ranks/00000.jsonl
-                                  darshan/rank00000/*.darshan
-                                  inventory.parquet
+runs/CAMPAIGN/campaign.json                the ledger: experiment, site, runs in their order
+runs/CAMPAIGN/RUN_ID/run.json              the resolved run and site
+                     manifest.json         code, versions, host, MPI, file system
+                     job.sh                the exact script
+                     state.json            queued, running, done, failed, interrupted
+                     stop                  its presence asks the run to stop
+                     log/                  output of the driver and of the launcher
+                     legs/LEG/ranks/00000.jsonl
+                              darshan/rank00000/*.darshan
+                              inventory.parquet
 """
 
 from __future__ import annotations
@@ -103,7 +103,9 @@ class RunDir:
         except FileNotFoundError:
             return State(state=QUEUED)
         except msgspec.MsgspecError as error:
-            raise RunError(f"{self.state}: not a state file ({error}); remove the run directory to repeat it") from error
+            raise RunError(
+                f"{self.state}: not a state file ({error}); remove the run directory to repeat it"
+            ) from error
 
     def write_state(self, **changes: Any) -> State:
         """Move to another state, or change its fields. Raises RunError for a move that is not allowed."""

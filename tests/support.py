@@ -20,7 +20,13 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def make_run(faults: list[Fault] | None = None, settings: dict[str, Any] | None = None, **axes: Any) -> Run:
     """One run of the NumPy test double, or of what `axes` (single values) say."""
-    chosen = {"framework": "numpy_toy", "strategy": "single_writer", "format": "npz_plain", "nodes": 2, **axes}
+    chosen = {
+        "framework": "numpy_toy",
+        "strategy": "single_writer",
+        "format": "npz_plain",
+        "nodes": 2,
+        **axes,
+    }
     experiment = Experiment(
         name="test",
         question="Does it hold?",
@@ -35,19 +41,32 @@ def make_run(faults: list[Fault] | None = None, settings: dict[str, Any] | None 
 def make_run_dir(base: Path, run: Run) -> RunDir:
     """A run directory that ranks can be started on; its checkpoints go to `base/scratch`."""
     paths = RunDir(base / run.run_id)
-    job = Job(run=run, campaign="test", site={}, scratch=str(base / "scratch"), virtual_nodes=True, tracer="none")
+    job = Job(
+        run=run, campaign="test", site={}, scratch=str(base / "scratch"), virtual_nodes=True, tracer="none"
+    )
     write_json(paths.run, job)
     return paths
 
 
-def mpirun(ranks: int, program: list[str], timeout_s: float = 240, **environment: str) -> subprocess.CompletedProcess[str]:
+def mpirun(
+    ranks: int, program: list[str], timeout_s: float = 240, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Start `program` (arguments of Python) on so many ranks of this machine."""
     found = launchers.find("mpirun")
     point = Point(
-        framework="", model="", strategy="", format="", nodes=ranks, ranks_per_node=1, interval_steps=1, durable=False
+        framework="",
+        model="",
+        strategy="",
+        format="",
+        nodes=ranks,
+        ranks_per_node=1,
+        interval_steps=1,
+        durable=False,
     )
     command = launchers.argv(found, point, True, [], [sys.executable, *program])
-    env = launchers.environment(found, os.environ, {"OMPI_MCA_btl": "^ofi", **environment}, local=True, crowded=True)
+    env = launchers.environment(
+        found, os.environ, {"OMPI_MCA_btl": "^ofi", **environment}, local=True, crowded=True
+    )
     env["PYTHONPATH"] = str(ROOT)
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=timeout_s, check=False)
 
@@ -83,4 +102,15 @@ def closing(records: list[Record]) -> End:
     return records[-1]
 
 
-__all__ = ["Replica", "closing", "launch", "make_run", "make_run_dir", "mpirun", "of", "phase_s", "stall_s", "trace"]
+__all__ = [
+    "Replica",
+    "closing",
+    "launch",
+    "make_run",
+    "make_run_dir",
+    "mpirun",
+    "of",
+    "phase_s",
+    "stall_s",
+    "trace",
+]

@@ -19,7 +19,9 @@ from hpcckpt.records import End, Record, Span, encode
 class Trace:
     """Records of one rank in one leg."""
 
-    def __init__(self, path: Path, before_phase: Callable[[str, int | None], None] = lambda phase, generation: None):
+    def __init__(
+        self, path: Path, before_phase: Callable[[str, int | None], None] = lambda phase, generation: None
+    ):
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
         self._pending: list[Record] = []

@@ -2,6 +2,7 @@
 # run
 # 8 node(s) x 2 rank(s), virtual: this machine plays all of them
 set -eu
+export OMPI_MCA_btl='^ofi'
 export PATH=/venv/bin:"$PATH"
 export PYTHONPATH=/SOURCE"${PYTHONPATH:+:$PYTHONPATH}"
 cd '/home/me/work dir'

@@ -8,7 +8,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from hpcckpt.experiment import Fault
-from hpcckpt.records import CONTROL, INVENTORY_COLUMNS, STALL_PHASES, Beacon, Clock, Replica, Save, Start, Verified, Window
+from hpcckpt.records import (
+    CONTROL,
+    INVENTORY_COLUMNS,
+    STALL_PHASES,
+    Beacon,
+    Clock,
+    Replica,
+    Save,
+    Start,
+    Verified,
+    Window,
+)
 from tests.support import closing, launch, make_run, make_run_dir, of, phase_s, stall_s, trace
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
@@ -102,7 +113,12 @@ def test_parameters_are_equal_and_files_read_back(planted: list[list]) -> None:
 def test_each_rank_introduces_itself(planted: list[list]) -> None:
     for rank, records in enumerate(planted):
         start = of(records, Start)[0]
-        assert (start.rank, start.size, start.node, start.virtual_node) == (rank, RANKS, f"virtual{rank:03d}", True)
+        assert (start.rank, start.size, start.node, start.virtual_node) == (
+            rank,
+            RANKS,
+            f"virtual{rank:03d}",
+            True,
+        )
         assert start.thread_level == "multiple" and start.threads >= 1 and start.ranks_on_host == RANKS
         assert closing(records).status == "ok"
         assert len(of(records, Beacon)) == 2
@@ -177,7 +193,9 @@ def test_a_rank_that_dies_leaves_what_it_can(tmp_path: Path, action: str, status
     assert launch(paths, run).returncode != 0
     records = trace(paths, 2)
     if status is None:
-        assert not isinstance(records[-1], type(closing(trace(paths, 1)))), "a killed rank cannot have closed its file"
+        assert not isinstance(records[-1], type(closing(trace(paths, 1)))), (
+            "a killed rank cannot have closed its file"
+        )
     else:
         end = closing(records)
         assert (end.status, end.error) == ("failed", "RunError: planted fault at gather 1")

@@ -10,13 +10,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcckpt.errors import SpecError
-from hpcckpt.experiment import Axes, Experiment, Only, Settings, Size, fingerprint, for_size, points, runs, with_nodes
+from hpcckpt.experiment import (
+    Axes,
+    Experiment,
+    Only,
+    Settings,
+    Size,
+    fingerprint,
+    for_size,
+    points,
+    runs,
+    with_nodes,
+)
 
 IDENTITY = {"site": "local", "tracer": "none"}
 
 
 def experiment(**changes: Any) -> Experiment:
-    axes = {"framework": ["numpy_toy"], "strategy": ["single_writer"], "format": ["npz_plain"], **changes.pop("axes", {})}
+    axes = {
+        "framework": ["numpy_toy"],
+        "strategy": ["single_writer"],
+        "format": ["npz_plain"],
+        **changes.pop("axes", {}),
+    }
     return Experiment(name="x", question="?", axes=msgspec.convert(axes, Axes), **changes)
 
 
@@ -48,22 +64,35 @@ def test_only_rules_keep_the_ends() -> None:
     assert kept == {(1, False), (2, False), (4, False), (8, False), (1, True), (8, True)}
 
 
+def test_excluded_combinations_are_left_out() -> None:
+    spec = experiment(
+        axes={"nodes": [1, 2, 4], "durable": [False, True]}, exclude=[{"nodes": [1, 2], "durable": True}]
+    )
+    assert {(p.nodes, p.durable) for p in points(spec)} == {(1, False), (2, False), (4, False), (4, True)}
+    with pytest.raises(SpecError, match="exclude: unknown axis 'node'; did you mean 'nodes'"):
+        points(experiment(exclude=[{"node": 1}]))
+
+
 def test_an_only_rule_for_an_unknown_axis_names_the_nearest() -> None:
     with pytest.raises(SpecError, match="unknown axis 'durabel'; did you mean 'durable'"):
         points(experiment(only=[Only(when={"durabel": True}, nodes="ends")]))
 
 
 def test_an_empty_axis_is_refused() -> None:
-    with pytest.raises(SpecError, match="axes.nodes: an axis needs at least one value"):
+    with pytest.raises(SpecError, match=r"axes\.nodes: an axis needs at least one value"):
         points(experiment(axes={"nodes": []}))
 
 
-@pytest.mark.parametrize(("largest", "expected"), [(8, [1, 2, 4, 8]), (6, [1, 2, 4, 6]), (1, [1]), (16, [1, 2, 4, 8, 16])])
+@pytest.mark.parametrize(
+    ("largest", "expected"), [(8, [1, 2, 4, 8]), (6, [1, 2, 4, 6]), (1, [1]), (16, [1, 2, 4, 8, 16])]
+)
 def test_nodes_are_the_listed_counts_up_to_the_largest_and_itself(largest: int, expected: list[int]) -> None:
     assert with_nodes(experiment(), largest, None).axes.nodes == expected
 
 
-@pytest.mark.parametrize("bad", [{"largest": 0, "ranks_per_node": None}, {"largest": None, "ranks_per_node": 0}])
+@pytest.mark.parametrize(
+    "bad", [{"largest": 0, "ranks_per_node": None}, {"largest": None, "ranks_per_node": 0}]
+)
 def test_less_than_one_node_or_rank_is_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(SpecError, match="must be at least 1"):
         with_nodes(experiment(), **bad)

@@ -50,11 +50,17 @@ def test_the_closing_line_names_what_the_rank_was_inside(tmp_path: Path) -> None
 
 def test_phases_never_nest(tmp_path: Path) -> None:
     trace = Trace(tmp_path / "0.jsonl")
-    with pytest.raises(AssertionError, match="write inside"), trace.phase(0, "gather"), trace.phase(0, "write"):
+    with (
+        pytest.raises(AssertionError, match="write inside"),
+        trace.phase(0, "gather"),
+        trace.phase(0, "write"),
+    ):
         pass
 
 
-@pytest.mark.parametrize("line", [b"", b"{}", b'{"type":"step"}', b'{"type":"nonsense"}', b"\xff", b'{"type":"end","t_'])
+@pytest.mark.parametrize(
+    "line", [b"", b"{}", b'{"type":"step"}', b'{"type":"nonsense"}', b"\xff", b'{"type":"end","t_']
+)
 def test_a_line_that_is_no_record_is_named(line: bytes) -> None:
     with pytest.raises(TraceError, match="rank 3, line 7"):
         decode(line, "rank 3, line 7")
@@ -92,10 +98,14 @@ def test_a_folder_without_cifar10_is_refused(tmp_path: Path, prepare: object, me
 def test_one_epoch_deals_every_sample_once(ranks: int, size: int, seed: int) -> None:
     images = data.Dataset("d", np.zeros((96, 3, 1, 1), np.uint8), np.zeros(96, np.int64))
     steps = 96 // (ranks * size) or 1
-    ids = np.concatenate([images.sample_ids(s, r, ranks, size, seed) for s in range(steps) for r in range(ranks)])
+    ids = np.concatenate(
+        [images.sample_ids(s, r, ranks, size, seed) for s in range(steps) for r in range(ranks)]
+    )
     first = ids[:96]
     assert len(set(first)) == len(first)
-    assert np.array_equal(images.sample_ids(1, 0, ranks, size, seed), images.sample_ids(1, 0, ranks, size, seed))
+    assert np.array_equal(
+        images.sample_ids(1, 0, ranks, size, seed), images.sample_ids(1, 0, ranks, size, seed)
+    )
 
 
 def test_sizes_of_the_models() -> None:
@@ -135,10 +145,17 @@ def test_owned_entries_exist_once_per_rank() -> None:
 @pytest.mark.parametrize("ranks", [1, 3, 8])
 def test_plans_cover_the_state(name: str, ranks: int) -> None:
     strategy = registry.load("hpcckpt.strategies", name)
-    entries = of_all_ranks([entry("w", "parameter", np.zeros((5, 7))), entry("r", "rng", np.zeros(4), owner=0)], ranks)
+    entries = of_all_ranks(
+        [entry("w", "parameter", np.zeros((5, 7))), entry("r", "rng", np.zeros(4), owner=0)], ranks
+    )
     plan = strategy.plan(entries, Topology(ranks, 1))
     assert set(plan) <= set(range(ranks))
-    covered = {(p.entry.key, i) for pieces in plan.values() for p in pieces for i in range(p.offset, p.offset + p.count)}
+    covered = {
+        (p.entry.key, i)
+        for pieces in plan.values()
+        for p in pieces
+        for i in range(p.offset, p.offset + p.count)
+    }
     assert covered == {(e.key, i) for e in entries for i in range(int(np.prod(e.shape)))}
     total = sum(p.count for pieces in plan.values() for p in pieces)
     assert (total == len(covered)) == (strategy.content == "disjoint") or ranks == 1
@@ -150,7 +167,9 @@ def test_what_does_not_fit_together_gives_a_reason() -> None:
 
 
 def test_unknown_plugins_name_the_nearest() -> None:
-    with pytest.raises(SpecError, match="frameworks: unknown name 'pytorch_horovid'; did you mean 'pytorch_horovod'"):
+    with pytest.raises(
+        SpecError, match="frameworks: unknown name 'pytorch_horovid'; did you mean 'pytorch_horovod'"
+    ):
         registry.load("hpcckpt.frameworks", "pytorch_horovid")
 
 
@@ -173,7 +192,9 @@ def test_the_peak_of_memory_starts_anew() -> None:
     assert after.rss_peak_bytes - before.rss_peak_bytes >= 0.9 * held.nbytes
 
 
-def test_counters_that_the_kernel_hides_have_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counters_that_the_kernel_hides_have_a_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(process_io, "PROC", tmp_path)
     found = process_io.read()
     assert (found.write_chars_bytes, found.rss_peak_bytes) == (None, None)
@@ -190,7 +211,9 @@ def test_written_bytes_are_counted(tmp_path: Path) -> None:
 
 def test_the_longest_mount_point_wins_and_memory_is_not_durable() -> None:
     assert host.mount_of("/proc/self").filesystem == "proc"
-    assert host.Mount("/dev/shm", "tmpfs", "rw").volatile_reason == "no device behind fsync (tmpfs at /dev/shm)"
+    assert (
+        host.Mount("/dev/shm", "tmpfs", "rw").volatile_reason == "no device behind fsync (tmpfs at /dev/shm)"
+    )
     assert host.Mount("/", "overlay", "rw,volatile").volatile_reason is not None
     assert host.Mount("/data", "ext4", "rw").volatile_reason is None
 

@@ -38,7 +38,9 @@ def test_a_broken_state_file_is_named_and_never_counts_as_done(tmp_path: Path) -
         run.read_state()
 
 
-def test_write_leaves_the_old_content_until_the_new_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_write_leaves_the_old_content_until_the_new_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "x.json"
     rundir.write_json(path, {"a": 1})
     monkeypatch.setattr(rundir.os, "replace", lambda *_: (_ for _ in ()).throw(OSError("no space")))

@@ -1,0 +1,217 @@
+"""What does each framework x strategy x format put on disk? `python -m analysis.mechanisms`.
+
+One row per combination and size: writers by plan and by trace, bytes per rank and file, copies,
+spread, coverage, read-back. What cannot be run has its reason in the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from analysis import laws
+from analysis.cli import Answer, Question, main
+from analysis.finding import Finding, not_measured
+from analysis.pooling import Group, Pool, pool
+from analysis.printing import print_table
+from analysis.stats import interval_words
+from analysis.tables import Tables
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Row = dict[str, Any]
+MEGA = 1e6
+UNEVEN = 1.5
+"""Largest over mean bytes per writer from which a spread costs: the stall is the largest share's."""
+REDUNDANT = 0.01
+"""Share of parameter bytes that are copies; constants and equal initial values make up less."""
+
+
+class Mechanisms(Question):
+    """Who writes what, with every mechanism, and what cannot be done."""
+
+    name = "mechanisms"
+    asks = "What does each framework, strategy and format put on disk, who writes it, and what is impossible?"
+
+    def answer(self, tables: Tables, pool_commits: bool = False) -> Answer:
+        groups = pool(tables, pool_commits)
+        rows = [_row(tables, group, each) for group in groups for each in group.pools]
+        return Answer(
+            question=self.name,
+            rows=rows + [dict(entry) | {"possible": False} for entry in tables.impossible.iter_rows(named=True)],
+            findings=[finding for row in rows for finding in findings(row)],
+            left_out=list(tables.left_out.iter_rows(named=True)),
+        )
+
+    def show(self, answer: Answer, out: Console) -> None:
+        from rich.markup import escape
+
+        measured = [row for row in answer.rows if row["possible"]]
+        for place in dict.fromkeys(row["place"] for row in measured):
+            rows = [row for row in measured if row["place"] == place]
+            out.print(f"[bold]{escape(place)}[/bold]")
+            print_table(out, {name: [cell(row) for row in rows] for name, cell in COLUMNS.items()}, LEFT)
+        out.print("stall: median over runs of their median checkpoint; spread: largest over mean bytes per writer;")
+        out.print("copies: share of the parameter bytes that others hold too, by digest; ratio: logical over file\n")
+        for row in (row for row in answer.rows if not row["possible"]):
+            name = f"{row['framework']} {row['strategy']} {row['format']}"
+            out.print(f"not possible: {escape(name)}: {escape(row['reason'])}", soft_wrap=True)
+
+
+def _row(tables: Tables, group: Group, each: Pool) -> Row:
+    saves = each.checkpoints()
+    stall = each.over_saves("stall_s")
+    background = each.over_saves("background_s")
+    return {
+        "possible": True,
+        "group": group.title,
+        "place": f"{each.place}, model {group.key['model']}, {'durable' if group.durable else 'buffered'}",
+        **{key: group.key[key] for key in ("framework", "strategy", "format", "model", "durable")},
+        "nodes": each.nodes,
+        "ranks_per_node": each.ranks_per_node,
+        "runs": len(each.runs),
+        "writers_declared": _agreed(save["writers_declared"] for save in saves),
+        "writers_seen": _agreed(save["writers_seen"] for save in saves),
+        "writers_reason": next((save["trace_reason"] for save in saves if save["trace_reason"]), None),
+        "coverage_min": min((s["coverage_min"] for s in saves if s["coverage_min"] is not None), default=None),
+        "coverage_max": max((s["coverage_max"] for s in saves if s["coverage_max"] is not None), default=None),
+        "coverage_reason": next((s["coverage_reason"] for s in saves if s["coverage_reason"]), None),
+        "state_bytes": _agreed(save["state_bytes"] for save in saves),
+        "stall_s": stall.value,
+        "stall_low_s": stall.low,
+        "stall_high_s": stall.high,
+        "stall_interval": interval_words([stall]),
+        "background_s": background.value,
+        **_files(tables.files.filter(pl.col("run").is_in(each.evidence))),
+        **_copies(tables.contents.filter(pl.col("run").is_in(each.evidence))),
+        "read_back": _read_back(tables, each),
+        "evidence": each.evidence,
+    }
+
+
+def _agreed(values: Iterable[Any]) -> Any:
+    """The value that all checkpoints share; the largest where they differ; None without any."""
+    return max((value for value in values if value is not None), default=None)
+
+
+def _files(files: pl.DataFrame) -> Row:
+    """Medians over checkpoints: files, bytes in all, the largest file, the fullest rank, and the spread."""
+    names = ("files", "checkpoint_bytes", "largest_file_bytes", "fullest_rank_bytes", "spread", "compression")
+    known = files.drop_nulls("file_bytes")
+    per_rank = known.group_by("run", "generation", "rank").agg(pl.col("file_bytes").sum())
+    found: dict[str, list[float]] = {name: [] for name in names}
+    for (run, generation), part in known.group_by("run", "generation"):
+        here = per_rank.filter((pl.col("run") == run) & (pl.col("generation") == generation))
+        ranks: list[int] = here["file_bytes"].to_list()
+        sizes: list[int] = part["file_bytes"].to_list()
+        found["files"].append(len(sizes))
+        found["checkpoint_bytes"].append(sum(sizes))
+        found["largest_file_bytes"].append(max(sizes))
+        found["fullest_rank_bytes"].append(max(ranks))
+        found["spread"].append(max(ranks) * len(ranks) / sum(ranks))
+        found["compression"].append(int(part["logical_bytes"].sum()) / sum(sizes))
+    return {name: median(values) if values else None for name, values in found.items()}
+
+
+def _copies(contents: pl.DataFrame) -> Row:
+    """Share of the parameter bytes that other files of the same checkpoint hold already."""
+    parameters = contents.filter(pl.col("kind") == "parameter")
+    total, by_digest, by_name = (
+        int(parameters[column].sum()) for column in ("logical_bytes", "unique_digest_bytes", "unique_name_bytes")
+    )
+    return {
+        "redundant_by_digest": 1 - by_digest / total if total else None,
+        "redundant_by_name": 1 - by_name / total if total else None,
+        "kinds": contents["kind"].unique().sort().to_list(),
+    }
+
+
+def _read_back(tables: Tables, each: Pool) -> str:
+    mine = tables.laws.filter((pl.col("law") == laws.READBACK) & pl.col("run").is_in(each.evidence))
+    verdicts = mine["verdict"].to_list()
+    if laws.BROKEN in verdicts:
+        return f"differs: {mine.filter(pl.col('verdict') == laws.BROKEN)['detail'][0]}"
+    if verdicts and all(verdict == laws.KEPT for verdict in verdicts):
+        return "equal"
+    return f"not verified: {mine['detail'][0] if mine.height else 'no run'}"
+
+
+def findings(row: Row) -> list[Finding]:
+    """ME01 to ME03 for one combination."""
+    return [claim(row) for claim in (copies, spread, writers)]
+
+
+def copies(row: Row) -> Finding:
+    """ME01: the same parameters are written more than once."""
+    code, claim, share = "ME01", "the same parameters are written more than once", row["redundant_by_digest"]
+    if share is None:
+        return not_measured(code, claim, row["group"], "no inventory lists parameters", row["evidence"])
+    return Finding(
+        code=code, claim=claim, group=row["group"], value=share, unit="fraction", evidence=row["evidence"],
+        verdict="supports" if share >= REDUNDANT else "contradicts",
+        level="warning" if share >= REDUNDANT else "ok",
+        sentence=f"{100 * share:.1f} % of the parameter bytes of a checkpoint are copies, at {row['place']}",
+        recommendation="Write each replica set once (sharded, replica sets): the copies restore nothing more.",
+    )  # fmt: skip
+
+
+def spread(row: Row) -> Finding:
+    """ME02: the writers' shares are uneven."""
+    code, claim, value = "ME02", "the writers' shares are uneven", row["spread"]
+    if value is None:
+        return not_measured(code, claim, row["group"], "no file sizes", row["evidence"])
+    uneven = value >= UNEVEN
+    return Finding(
+        code=code, claim=claim, group=row["group"], value=value, unit="largest/mean", evidence=row["evidence"],
+        verdict="supports" if uneven else "contradicts", level="warning" if uneven else "ok",
+        sentence=f"the fullest writer holds {value:.2f} times the mean, at {row['place']}",
+        recommendation="Cut by bytes instead of by whole tensors: the stall is the largest share's.",
+    )  # fmt: skip
+
+
+def writers(row: Row) -> Finding:
+    """ME03: the trace shows the writers that the plan declares."""
+    code, claim = "ME03", "the trace shows the writers that the plan declares"
+    seen, declared = row["writers_seen"], row["writers_declared"]
+    if seen is None:
+        return not_measured(code, claim, row["group"], row["writers_reason"] or "no trace", row["evidence"])
+    return Finding(
+        code=code, claim=claim, group=row["group"], value=seen, unit="ranks", evidence=row["evidence"],
+        verdict="supports" if seen == declared else "contradicts", level="ok" if seen == declared else "critical",
+        sentence=f"{seen} of {declared} declared writers were seen to write, at {row['place']}",
+    )  # fmt: skip
+
+
+def _mega(value: float | None) -> str:
+    return "n.m." if value is None else f"{value / MEGA:.2f}"
+
+
+def _part(value: float | None, form: str) -> str:
+    return "n.m." if value is None else format(value, form)
+
+
+LEFT = ("framework", "strategy", "format", "read back")
+COLUMNS: dict[str, Callable[[Row], str]] = {
+    "framework": lambda row: row["framework"],
+    "strategy": lambda row: row["strategy"],
+    "format": lambda row: row["format"],
+    "runs": lambda row: str(row["runs"]),
+    "writers\nseen/plan": lambda row: f"{_part(row['writers_seen'], 'd')}/{_part(row['writers_declared'], 'd')}",
+    "files": lambda row: _part(row["files"], ".0f"),
+    "MB\nin all": lambda row: _mega(row["checkpoint_bytes"]),
+    "MB\nfile": lambda row: _mega(row["largest_file_bytes"]),
+    "MB\nrank": lambda row: _mega(row["fullest_rank_bytes"]),
+    "spread": lambda row: _part(row["spread"], ".2f"),
+    "copies": lambda row: _part(row["redundant_by_digest"], ".1%"),
+    "ratio": lambda row: _part(row["compression"], ".2f"),
+    "stall\nms": lambda row: _part(None if row["stall_s"] is None else row["stall_s"] * 1e3, ".1f"),
+    "cover\nage": lambda row: _part(row["coverage_min"], ".3f"),
+    "read back": lambda row: row["read_back"],
+}
+
+if __name__ == "__main__":
+    raise SystemExit(main(Mechanisms()))

@@ -1,0 +1,78 @@
+"""The mechanisms question on planted runs: copies, writers, spread, and what is impossible."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from analysis.collect import collect
+from analysis.locate import impossible
+from analysis.mechanisms import Mechanisms, copies, spread, writers
+from hpcckpt.records import INVENTORY_COLUMNS
+from hpcckpt.rundir import RunDir
+from tests.unit.planted import Plan, plant, read_trace
+
+
+def inventory(path: Path, digests: list[str], sizes: list[int], generations: int) -> None:
+    """One file per rank with one parameter slice each: equal digests are copies."""
+    rows = [
+        {
+            "generation": g, "step": 1, "file": f"g{g}/part{rank}", "rank": rank, "node": "n", "file_bytes": size,
+            "format": "npz_plain", "tensor": "w", "label": "w", "kind": "parameter", "dtype": "uint8", "shape": "[8]",
+            "offset_bytes": 0, "tensor_bytes": 100, "digest": digest, "storage_bytes": None, "replica_group": "all",
+        }
+        for g in range(generations)
+        for rank, (digest, size) in enumerate(zip(digests, sizes, strict=True))
+    ]  # fmt: skip
+    pl.DataFrame([{key: row[key] for key in INVENTORY_COLUMNS} for row in rows]).write_parquet(path)
+
+
+def planted(tmp_path: Path, digests: list[str], sizes: list[int]) -> dict:
+    path = plant(tmp_path, Plan(nodes=4, writers=(0, 1, 2, 3), strategy="replicated"))
+    inventory(RunDir(path).leg("train").inventory, digests, sizes, 3)
+    rows = Mechanisms().answer(collect([path], read_trace)).rows
+    assert len(rows) == 1
+    return rows[0]
+
+
+def test_copies_on_four_ranks_are_three_quarters(tmp_path: Path) -> None:
+    row = planted(tmp_path, ["same"] * 4, [110] * 4)
+    assert (row["redundant_by_digest"], row["redundant_by_name"], row["files"]) == (0.75, 0.75, 4)
+    found = copies(row)
+    assert (found.verdict, found.value) == ("supports", 0.75)
+    assert row["checkpoint_bytes"] == 440
+    assert row["compression"] == pytest.approx(400 / 440)
+
+
+def test_differing_contents_under_one_name_are_no_copies(tmp_path: Path) -> None:
+    row = planted(tmp_path, ["a", "b", "c", "d"], [110] * 4)
+    assert (row["redundant_by_digest"], row["redundant_by_name"]) == (0.0, 0.75)
+    assert copies(row).verdict == "contradicts"
+
+
+def test_an_uneven_spread_is_named_and_an_even_one_is_not(tmp_path: Path) -> None:
+    even = planted(tmp_path / "a", list("abcd"), [100] * 4)
+    uneven = planted(tmp_path / "b", list("abcd"), [300, 50, 25, 25])
+    assert (even["spread"], spread(even).verdict) == (1.0, "contradicts")
+    assert (uneven["spread"], spread(uneven).verdict) == (3.0, "supports")
+
+
+def test_writers_by_trace_against_writers_by_plan(tmp_path: Path) -> None:
+    row = planted(tmp_path, list("abcd"), [100] * 4)
+    assert (row["writers_declared"], row["writers_seen"], writers(row).verdict) == (4, 4, "supports")
+    assert writers(row | {"writers_seen": 2}).verdict == "contradicts"
+    unseen = writers(row | {"writers_seen": None, "writers_reason": "no I/O log of this rank"})
+    assert (unseen.verdict, unseen.reason) == ("not_measured", "no I/O log of this rank")
+
+
+def test_impossible_combinations_come_from_the_ledger_with_their_reason(tmp_path: Path) -> None:
+    path = plant(tmp_path, Plan())
+    entry = {"framework": "f", "strategy": "s", "format": "x", "reason": "x serves g, not f"}
+    (path.parent / "campaign.json").write_text(json.dumps({"runs": [], "skipped": [entry]}))
+    for where in (path, path.parent, path.parent.parent):
+        assert impossible([where]) == [{"campaign": path.parent.name, **entry}]
+    rows = Mechanisms().answer(collect([path], read_trace)).rows
+    assert [row["reason"] for row in rows if not row["possible"]] == ["x serves g, not f"]
