@@ -39,10 +39,17 @@ class Faults:
         for fault in self._matching("after_save", generation):
             if fault.action == "corrupt":
                 for file in files:
-                    _flip_middle_bit(file)
+                    _flip_middle_bit(_largest(file) if file.is_dir() else file)
 
     def _matching(self, point: str, index: int | None) -> list[Fault]:
         return [f for f in self._mine if f.at == point and f.generation in (None, index)]
+
+
+def _largest(directory: Path) -> Path:
+    """The file of a format's directory that holds the values."""
+    return max(
+        (path for path in directory.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size
+    )
 
 
 def _flip_middle_bit(path: Path) -> None:

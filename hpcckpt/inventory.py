@@ -18,10 +18,12 @@ def digest(array: np.ndarray) -> str:
     import xxhash
 
     flat = np.ascontiguousarray(array).reshape(-1)
-    return xxhash.xxh3_128_hexdigest(flat.view(np.uint8).data if flat.size else b"")
+    return str(xxhash.xxh3_128_hexdigest(flat.view(np.uint8).data if flat.size else b""))
 
 
-def rows(written: Iterable[Written], generation: int, step: int, root: Path, rank: int, node: str, format_: str) -> list[dict[str, Any]]:
+def rows(
+    written: Iterable[Written], generation: int, step: int, root: Path, rank: int, node: str, format_: str
+) -> list[dict[str, Any]]:
     """Inventory rows of what this rank wrote, its bytes digested. Call it outside timed parts.
 
     A file that is still being written behind the save has no size yet: `fill_sizes` asks later.
@@ -45,6 +47,7 @@ def rows(written: Iterable[Written], generation: int, step: int, root: Path, ran
                 "shape": json.dumps(list(entry.shape)),
                 "offset_bytes": item.piece.offset * np.dtype(entry.dtype).itemsize,
                 "tensor_bytes": item.piece.nbytes,
+                "storage_bytes": None,
                 "digest": digest(item.data),
                 "replica_group": entry.replica_group,
             }
@@ -62,9 +65,19 @@ def fill_sizes(found: list[dict[str, Any]], root: Path) -> None:
             row["file_bytes"] = sizes[row["file"]]
 
 
+def fill_storages(found: list[dict[str, Any]], storages: dict[str, int]) -> None:
+    """Bytes of the storage behind each tensor of one file, as its format tells."""
+    for row in found:
+        row["storage_bytes"] = storages.get(row["label"], row["storage_bytes"])
+
+
 def _size(path: Path) -> int | None:
     try:
-        return sum(p.stat().st_size for p in path.rglob("*") if p.is_file()) if path.is_dir() else path.stat().st_size
+        return (
+            sum(p.stat().st_size for p in path.rglob("*") if p.is_file())
+            if path.is_dir()
+            else path.stat().st_size
+        )
     except FileNotFoundError:
         return None
 

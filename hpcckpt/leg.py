@@ -23,13 +23,24 @@ from hpcckpt.errors import RunError
 from hpcckpt.experiment import Run
 from hpcckpt.faults import Faults
 from hpcckpt.frameworks.base import Framework
-from hpcckpt.records import BACKGROUND, WAIT_AFTER, WAIT_BEFORE, Beacon, Replica, Save, Span, Step, Verified, Window
+from hpcckpt.records import (
+    BACKGROUND,
+    WAIT_AFTER,
+    WAIT_BEFORE,
+    Beacon,
+    Replica,
+    Save,
+    Span,
+    Step,
+    Verified,
+    Window,
+)
 from hpcckpt.strategies.base import Strategy, Written
 from hpcckpt.tracing import process_io
 from hpcckpt.tracing.spans import Trace
 
 
-class Stopped(Exception):
+class Stopped(Exception):  # noqa: N818 - a request, not an error
     """The run was asked to stop, and all ranks agreed to."""
 
 
@@ -180,28 +191,49 @@ class Leg:
         self.rows += inventory.rows(
             written, generation, step, self.root, self.comm.rank, self.node, self.run.point.format
         )
-        if self.strategy and not self.strategy.asynchronous:
-            inventory.fill_sizes(self.rows, self.root)
+        self._fill_sizes(generation)
         self.faults.damage(generation, sorted({item.file for item in written}))
         self._prune(generation)
         self.trace.flush()
         stop = self.comm.any(self.stop_requested())
         self._paused_ns += clock() - begin
         if stop:
+            self.finish_background()
             raise Stopped
+
+    def _fill_sizes(self, newest: int) -> None:
+        """Sizes of the files that are complete: behind an asynchronous save, those of the save before it."""
+        if self.strategy is None:
+            return
+        complete = newest if self.strategy.asynchronous else newest + 1
+        inventory.fill_sizes([row for row in self.rows if row["generation"] < complete], self.root)
+        if self.strategy.asynchronous:
+            self.comm.settle()  # rank 0 prunes next: not before everybody has looked
 
     def _prune(self, newest: int) -> None:
         keep = self.run.settings.keep
-        if self.strategy is None or self.strategy.one_directory or self.comm.rank != 0:
+        if (
+            self.strategy is None
+            or self.comm.rank != 0
+            or self.strategy.one_directory
+            or self.strategy.refers_back
+        ):
             return
         if keep != "all" and newest - keep >= 0:
             shutil.rmtree(self.directory(newest - keep))
 
     def _compare_replicas(self, step: int, where: str) -> None:
         """Law 3: all ranks of one replica group hold equal parameters."""
-        parts = [inventory.digest(e.data) for e in self.framework.state() if e.kind == "parameter" and e.data is not None]
+        replicated = [
+            e for e in self.framework.state() if e.kind == "parameter" and e.owner is None and not e.parts
+        ]
+        parts = [inventory.digest(e.data) for e in replicated if e.data is not None]
         mine = inventory.digest(np.frombuffer("".join(parts).encode(), dtype=np.uint8))
         if self.run.settings.barrier == "none" and where == "save":
+            return
+        if not parts:
+            reason = "no parameter is replicated: each rank holds a part of its own"
+            self.trace.add(Replica(step=step, where=where, digest=mine, equal=None, reason=reason))
             return
         everybody = self.comm.allgather(mine)
         equal = len(set(everybody)) == 1
@@ -229,7 +261,7 @@ class Leg:
                 self._not_verified(generation, f"not verified: verify = {self.run.settings.verify}")
             elif not saved:
                 self._not_verified(generation, "not verified: barriers are off, so no digests were taken")
-            elif not directory.is_dir():
+            elif not self.strategy.holds(directory, saved[0]["step"]):
                 self._not_verified(generation, "not verified: pruned")
             else:
                 self._read_back(generation, directory, saved)
@@ -243,24 +275,29 @@ class Leg:
         try:
             for file, arrays in self.strategy.read_back(directory, saved[0]["step"]):
                 name = None if file is None else str(file.relative_to(self.root))
-                rows = (row for row in saved if name in (None, row["file"]))
+                rows = [row for row in saved if name in (None, row["file"])]
+                if file is not None:
+                    inventory.fill_storages(rows, self.strategy.format.storage_bytes(file))
                 equal |= {(row["file"], row["label"]) for row in rows if _same(arrays, row)}
         except Exception as error:  # whatever a damaged file makes a library raise is the finding
             reason = f"cannot be read back: {type(error).__name__}: {error}"
             self.trace.add(Verified(generation=generation, equal=False, tensors=0, reason=reason))
             return
         differing = [row["tensor"] for row in saved if (row["file"], row["label"]) not in equal]
-        reason = f"differs: {', '.join(differing[:5])} ({len(differing)} of {len(saved)})" if differing else None
-        self.trace.add(Verified(generation=generation, equal=not differing, tensors=len(saved), reason=reason))
+        found = f"differs: {', '.join(differing[:5])} ({len(differing)} of {len(saved)})" if differing else None
+        self.trace.add(Verified(generation=generation, equal=not differing, tensors=len(saved), reason=found))
 
 
 def _same(arrays: dict[str, np.ndarray], row: dict[str, Any]) -> bool:
+    """Whether what was read holds the row's piece with the row's digest."""
     if row["label"] in arrays:
-        return inventory.digest(arrays[row["label"]]) == row["digest"]
-    if row["tensor"] not in arrays:
+        piece = arrays[row["label"]]
+    elif row["tensor"] in arrays:
+        raw = np.ascontiguousarray(arrays[row["tensor"]]).reshape(-1).view(np.uint8)
+        piece = raw[row["offset_bytes"] : row["offset_bytes"] + row["tensor_bytes"]]
+    else:
         return False
-    raw = np.ascontiguousarray(arrays[row["tensor"]]).reshape(-1).view(np.uint8)
-    return inventory.digest(raw[row["offset_bytes"] : row["offset_bytes"] + row["tensor_bytes"]]) == row["digest"]
+    return bool(inventory.digest(piece) == row["digest"])
 
 
 def _growth(before: int | None, after: int | None) -> int | None:

@@ -36,7 +36,7 @@ PHASES = (WAIT_BEFORE, *STALL_PHASES, BACKGROUND)
 IDLE_PHASES = (WAIT_INSIDE, WAIT_AFTER)
 
 # Kinds of state that a checkpoint can hold.
-KINDS = ("parameter", "optimizer", "buffer", "rng", "data_position", "other")
+KINDS = ("parameter", "optimizer", "buffer", "rng", "data_position", "other", "container")
 
 # Legs of a run.
 TRAIN = "train"
@@ -175,7 +175,8 @@ class Replica(Record, frozen=True, kw_only=True):
     """after_first_step, save or end."""
     digest: str
     equal: bool | None
-    """None: compared later, from all ranks' lines."""
+    """None: compared later, from all ranks' lines, unless `reason` says that nothing can be compared."""
+    reason: str | None = None
 
 
 class Window(Record, frozen=True, kw_only=True):
@@ -245,6 +246,7 @@ INVENTORY_COLUMNS: dict[str, str] = {
     "shape": "string",  # JSON list: global shape
     "offset_bytes": "int64",  # of this slice in the flattened tensor
     "tensor_bytes": "int64",  # logical bytes of this slice
+    "storage_bytes": "int64",  # of the storage that the file holds for it: larger for a saved view; null: not read back
     "digest": "string",  # xxh3-128 of the slice's bytes
     "replica_group": "string",
 }

@@ -35,5 +35,6 @@ def bytes_needed(run: Run) -> int:
     plan = strategy.plan([whole_state], Topology(run.ranks, run.point.ranks_per_node))
     one = sum(piece.nbytes for pieces in plan.values() for piece in pieces)
     made = generations(run)
-    held = made if run.settings.keep == "all" else min(made, run.settings.keep + 1)
+    keep = run.settings.keep
+    held = made if keep == "all" or strategy.refers_back else min(made, keep + 1)
     return int(held * (one * MARGIN + FIXED_BYTES))

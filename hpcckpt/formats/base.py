@@ -26,13 +26,15 @@ class Format:
 
     suffix: ClassVar[str]
     frameworks: ClassVar[frozenset[str] | None] = None
-    """Frameworks that can use it; None: all."""
+    """Frameworks that can use it, or libraries (`pytorch`, whatever distributes it); None: all."""
     expected_coverage: ClassVar[tuple[float, float]]
     coverage_reason: ClassVar[str]
     phase: ClassVar[str] = SERIALIZE_WRITE
     """What `write` spends its time on, as far as a rank can tell."""
     whole_model: ClassVar[bool] = False
     """It writes the framework's own model object, so it cannot hold a slice of a state."""
+    mechanism: ClassVar[bool] = False
+    """Only a strategy that names it in `formats` writes it: the framework's own mechanism makes the files."""
 
     def __init__(self, framework: Framework) -> None:
         self.framework = framework
@@ -51,12 +53,23 @@ class Format:
         """The arrays of a file that `write` made."""
         raise NotImplementedError
 
+    def storage_bytes(self, path: Path) -> dict[str, int]:
+        """By name in the file, the bytes of the storage behind each tensor: a saved view drags a larger one.
+
+        Empty where a file holds plain arrays only.
+        """
+        return {}
+
+    def temporary(self, path: Path) -> Path:
+        """The name under which `path` is written; no part of a generation may be named so."""
+        return path.with_name(path.name + ".tmp")
+
     def dump(self, arrays: Mapping[str, np.ndarray], path: Path, durable: bool, phase: Phase) -> None:
         """Write under a temporary name, then commit by rename.
 
         With `durable`, the data is on the device before the rename, and the name before this returns.
         """
-        temporary = path.with_name(path.name + ".tmp")
+        temporary = self.temporary(path)
         with phase(self.phase):
             self.write(arrays, temporary)
         if durable:

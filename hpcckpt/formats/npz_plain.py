@@ -12,7 +12,8 @@ from hpcckpt.formats.base import Format
 
 class NpzPlain(Format):
     suffix = ".npz"
-    frameworks = frozenset({"numpy_toy", "chainer_chainermn"})
+    compressed = False
+    frameworks = frozenset({"numpy_toy", "chainer"})
     expected_coverage = (0.99, 1.05)
     coverage_reason = "zip headers are written again when a member's size is known"
 

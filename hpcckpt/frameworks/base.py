@@ -13,8 +13,32 @@ import numpy as np
 
 from hpcckpt.comm import Comm
 from hpcckpt.data import Dataset
+from hpcckpt.errors import SpecError
 from hpcckpt.experiment import Settings
 from hpcckpt.models.base import Model
+
+
+@dataclass(frozen=True)
+class Part:
+    """The box of a global array that one rank holds: where it begins and how long it is, by dimension."""
+
+    begin: tuple[int, ...]
+    lengths: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        return int(np.prod(self.lengths, dtype=np.int64))
+
+    def offset(self, shape: tuple[int, ...]) -> int:
+        """Where its first element lies in the flattened array of `shape`."""
+        place = 0
+        for begin, length in zip(self.begin, shape, strict=True):
+            place = place * length + begin
+        return place
+
+    def contiguous(self, shape: tuple[int, ...]) -> bool:
+        """Whether it is one stretch of the flattened array: whole in every dimension but the first."""
+        return self.lengths[1:] == shape[1:]
 
 
 @dataclass(frozen=True)
@@ -23,7 +47,8 @@ class Entry:
 
     `shape` is the global shape; `data` is this rank's part, a C-contiguous array in host memory
     (None in a plan, which needs no data); `offset` is where that part begins in the flattened
-    global array, in elements.
+    global array, in elements. `parts` says, by rank, which part each rank holds: every rank knows
+    the whole layout, so a plan is pure; empty where each rank holds the whole array.
     """
 
     name: str
@@ -34,6 +59,7 @@ class Entry:
     offset: int = 0
     owner: int | None = None
     replica_group: str = "all"
+    parts: tuple[Part, ...] = ()
 
     @property
     def key(self) -> str:
@@ -70,8 +96,20 @@ class Framework:
 
     optimizer_slots: ClassVar[dict[str, int]] = {"sgd": 0, "momentum": 1, "adam": 2}
     """Arrays of a parameter's size that each optimizer keeps."""
+    holds_whole: ClassVar[bool] = True
+    """Every rank holds the whole model; False: its entries have `parts`."""
+    compiles: ClassVar[bool] = False
+    """Its first step costs seconds: who tries many checkpoints in one process keeps one instance for them."""
+    elastic: ClassVar[bool] = True
+    """Its state can be loaded on another number of ranks."""
+    reorders_sums: ClassVar[str | None] = None
+    """Why, on more than two ranks, the first step after a restart may round otherwise; None: it does not."""
+    can_freeze: ClassVar[bool] = False
+    """It can leave parameters untrained (`settings.frozen`)."""
 
     def __init__(self, model: type[Model], settings: Settings, comm: Comm, data: Dataset, threads: int) -> None:
+        if settings.frozen and not self.can_freeze:
+            raise SpecError(f"settings.frozen: {type(self).__name__} trains all parameters; leave it out")
         self.model_type = model
         self.settings = settings
         self.comm = comm
@@ -92,9 +130,21 @@ class Framework:
         """Everything that a restart needs, in host memory; may share memory with the live state."""
         raise NotImplementedError
 
-    def full_state(self) -> list[Entry]:
-        """The state with every shared entry whole, whatever part of it this rank holds; a collective."""
+    def full_state(self, root: int | None = None) -> list[Entry]:
+        """The state with every shared entry whole, whatever part of it this rank holds; a collective.
+
+        With `root`, only that rank keeps what it gathers; the others' gathered entries hold no data.
+        """
         return self.state()
+
+    def job_entries(self) -> list[Entry]:
+        """The whole job's state, without data. Where ranks own entries that differ, a collective."""
+        return of_all_ranks(self.state(), self.comm.size)
+
+    @classmethod
+    def refuses(cls, model: type[Model]) -> str | None:
+        """The reason why it cannot train this model, None where it can. Pure."""
+        return None
 
     def load(self, arrays: dict[str, np.ndarray]) -> None:
         """Take over a saved state: arrays by entry key. Keys of other owners are passed over."""

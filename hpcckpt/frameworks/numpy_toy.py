@@ -56,7 +56,7 @@ class NumpyToy(Framework):
         words = arrays.get(f"rng.numpy@{self.comm.rank:05d}")
         if words is not None:
             low, high, inc_low, inc_high = (int(word) for word in words)
-            state = self.generator.bit_generator.state
+            state = dict(self.generator.bit_generator.state)
             state["state"] = {"state": low | high << 64, "inc": inc_low | inc_high << 64}
             self.generator.bit_generator.state = state
 

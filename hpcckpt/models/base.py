@@ -1,7 +1,8 @@
 """The neutral description of a network: layers, shapes, and how many values they hold.
 
 A framework adapter builds its own modules from these layers, so that the same name means the same
-parameters in every framework. Shapes are (channels, height, width) or (features,); no framework here.
+parameters in every framework. Shapes are (channels, height, width), (tokens, features) or
+(features,); no framework here. An adapter refuses a layer that it does not know with a SpecError.
 """
 
 from __future__ import annotations
@@ -94,16 +95,16 @@ class Flatten(Layer):
 
 @dataclass(frozen=True)
 class Dense(Layer):
-    """Fully connected."""
+    """Fully connected; of (tokens, features), each token by itself."""
 
     features: int
     bias: bool = True
 
     def output(self, shape: Shape) -> Shape:
-        return (self.features,)
+        return (*shape[:-1], self.features)
 
     def parameters(self, shape: Shape) -> int:
-        return self.features * (shape[0] + self.bias)
+        return self.features * (shape[-1] + self.bias)
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,60 @@ class Dropout(Layer):
     """Zeroes a share of the values while training: it draws from the framework's random state."""
 
     share: float
+
+
+@dataclass(frozen=True)
+class Gelu(Layer):
+    """x times the normal distribution's share below x (the exact form, not the one by tanh)."""
+
+
+@dataclass(frozen=True)
+class Patches(Layer):
+    """Cuts an image into squares, row by row: each becomes a token of its values, channel by channel."""
+
+    size: int
+
+    def output(self, shape: Shape) -> Shape:
+        channels, height, width = shape
+        return ((height // self.size) * (width // self.size), channels * self.size**2)
+
+
+@dataclass(frozen=True)
+class Positions(Layer):
+    """Adds a trained vector to each token, by its place."""
+
+    def parameters(self, shape: Shape) -> int:
+        return math.prod(shape)
+
+
+@dataclass(frozen=True)
+class LayerNorm(Layer):
+    """Each token to mean 0 and variance 1, then scale and shift (trained)."""
+
+    def parameters(self, shape: Shape) -> int:
+        return 2 * shape[-1]
+
+
+@dataclass(frozen=True)
+class SelfAttention(Layer):
+    """Scaled dot-product attention: query, key, value and output projections of the tokens' width and biases.
+
+    `causal`: a token sees itself and those before it.
+    """
+
+    heads: int
+    causal: bool = True
+
+    def parameters(self, shape: Shape) -> int:
+        return 4 * shape[-1] * (shape[-1] + 1)
+
+
+@dataclass(frozen=True)
+class MeanOverTokens(Layer):
+    """Leaves (features,)."""
+
+    def output(self, shape: Shape) -> Shape:
+        return (shape[-1],)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -12,8 +13,9 @@ import numpy as np
 
 from hpcckpt import registry
 from hpcckpt.comm import Comm
+from hpcckpt.errors import SpecError
 from hpcckpt.formats.base import Format, Phase
-from hpcckpt.frameworks.base import Entry, Framework, of_all_ranks
+from hpcckpt.frameworks.base import Entry, Framework, Part
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,8 @@ class Piece:
     entry: Entry
     offset: int
     count: int
+    box: Part | None = None
+    """Set where the elements are a box that is no single stretch of the flattened array."""
 
     @property
     def nbytes(self) -> int:
@@ -38,7 +42,13 @@ class Piece:
 
     @property
     def label(self) -> str:
-        """Name in a file: the entry's key, or `KEY#OFFSET:SHAPE` for a slice, which is stored flat."""
+        """Name in a file: the entry's key, or `KEY#OFFSET:SHAPE` for a slice, which is stored flat.
+
+        A box is `KEY#BEGIN+LENGTHS:SHAPE`, with three lists.
+        """
+        if self.box is not None:
+            begin, lengths = (json.dumps(list(numbers)) for numbers in (self.box.begin, self.box.lengths))
+            return f"{self.entry.key}#{begin}+{lengths}:{json.dumps(list(self.entry.shape))}"
         if self.count == int(np.prod(self.entry.shape, dtype=np.int64)):
             return self.entry.key
         return f"{self.entry.key}#{self.offset}:{json.dumps(list(self.entry.shape))}"
@@ -62,13 +72,22 @@ def whole(entry: Entry) -> Piece:
     return Piece(entry, 0, int(np.prod(entry.shape, dtype=np.int64)))
 
 
+def part(entry: Entry, rank: int) -> Piece:
+    """The piece of an entry that `rank` holds."""
+    if not entry.parts:
+        return whole(entry)
+    held = entry.parts[rank]
+    box = None if held.contiguous(entry.shape) or not held.count else held
+    return Piece(entry, held.offset(entry.shape), held.count, box)
+
+
 class Strategy:
     """Saves and restores generations of a job's state."""
 
     content: ClassVar[Literal["disjoint", "redundant"]]
     """Whether the writers' files hold each value once, or copies."""
     frameworks: ClassVar[frozenset[str] | None] = None
-    """Frameworks that it serves; None: all."""
+    """Frameworks that it serves, or libraries (`pytorch`, whatever distributes it); None: all."""
     formats: ClassVar[frozenset[str] | None] = None
     """Formats that it writes; None: all that serve the framework."""
     slices: ClassVar[bool] = False
@@ -77,10 +96,19 @@ class Strategy:
     """The mechanism keeps all its generations in one directory and prunes them itself."""
     elastic: ClassVar[bool] = True
     """A generation can be restored on another number of ranks."""
+    needs_whole: ClassVar[bool] = False
+    """Its writers each need the whole state, so it cannot serve a framework whose ranks hold parts."""
+    partial: ClassVar[bool] = False
+    """It can leave out what `settings.include` and `settings.exclude` name."""
+    refers_back: ClassVar[bool] = False
+    """A generation needs files of earlier ones, so none of them may be pruned."""
     asynchronous: ClassVar[bool] = False
     """Work goes on behind `save`; `finish` waits for it."""
 
     def __init__(self, framework: Framework, format_: Format, comm: Comm, topology: Topology, durable: bool) -> None:
+        if (framework.settings.include is not None or framework.settings.exclude) and not self.partial:
+            name = type(self).__name__
+            raise SpecError(f"settings.include/exclude: {name} always saves everything; leave them out")
         self.framework = framework
         self.format = format_
         self.comm = comm
@@ -97,9 +125,16 @@ class Strategy:
 
     def prepare(self) -> int:
         """Plan once, outside every timed part; returns the bytes of the job's state, each replica once."""
-        entries = of_all_ranks(self.framework.state(), self.comm.size)
-        self.job_plan = self.plan([e for e in entries if self.format.carries(e)], self.topology)
+        entries = self.framework.job_entries()
+        self.job_plan = self.plan([e for e in entries if self.keeps(e)], self.topology)
         return sum(entry.nbytes for entry in entries)
+
+    def keeps(self, entry: Entry) -> bool:
+        """Whether the entry gets into this run's checkpoints: the format carries it, the settings want it."""
+        settings = self.framework.settings
+        wanted = settings.include is None or entry.kind in settings.include
+        excluded = any(fnmatchcase(entry.name, pattern) for pattern in settings.exclude)
+        return wanted and not excluded and self.format.carries(entry)
 
     @property
     def planned_bytes(self) -> int:
@@ -116,6 +151,10 @@ class Strategy:
     def finish(self) -> None:
         """Wait for work behind the last save. Called after the last step; a next save waits by itself."""
 
+    def holds(self, directory: Path, step: int) -> bool:
+        """Whether a generation is still there: a mechanism with one directory prunes by itself."""
+        return directory.is_dir()
+
     def restore(self, directory: Path, step: int | None = None) -> dict[str, np.ndarray]:
         """All arrays of a generation by entry key, on any rank that can reach its files.
 
@@ -123,6 +162,17 @@ class Strategy:
         a part of the generation is missing.
         """
         raise NotImplementedError
+
+    def resume(self, directory: Path, step: int | None = None) -> list[str]:
+        """Load a generation into the framework; returns the keys that it lacks, which keep their values.
+
+        A collective: every rank calls it.
+        """
+        arrays = self.restore(directory, step)
+        live = {e.key: e.data for e in self.framework.full_state() if e.data is not None}
+        kept = {key: array for key, array in live.items() if key not in arrays}
+        self.framework.load(kept | arrays)
+        return sorted(kept)
 
     def read_back(self, directory: Path, step: int) -> Iterator[tuple[Path | None, dict[str, np.ndarray]]]:
         """File by file, what a generation holds by piece label; without a file where only the whole can be read."""
@@ -136,10 +186,14 @@ def supports(framework: str, strategy: str, format_: str) -> str | None:
     """None where the three work together, else the reason that a table prints. Imports no framework."""
     how, form = registry.load("hpcckpt.strategies", strategy), registry.load("hpcckpt.formats", format_)
     for name, served in ((strategy, how.frameworks), (format_, form.frameworks)):
-        if served is not None and framework not in served:
+        if served is not None and not served & {framework, framework.partition("_")[0]}:
             return f"{name} serves {', '.join(sorted(served))}, not {framework}"
     if how.formats is not None and format_ not in how.formats:
         return f"{strategy} writes {', '.join(sorted(how.formats))}, not {format_}"
+    if form.mechanism and how.formats is None:
+        return f"{format_} is written by the framework's own mechanism, not by {strategy}"
+    if how.needs_whole and not registry.load("hpcckpt.frameworks", framework).holds_whole:
+        return f"{strategy} copies the whole state, and no rank of {framework} holds the whole state"
     if how.slices and form.whole_model:
         return f"{format_} writes whole model objects, and {strategy} cuts arrays"
     return None

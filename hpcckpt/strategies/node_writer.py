@@ -11,6 +11,7 @@ from hpcckpt.strategies.base import Plan, Topology, whole
 
 class NodeWriter(PartsStrategy):
     content = "redundant"
+    needs_whole = True
 
     @classmethod
     def plan(cls, entries: Iterable[Entry], topology: Topology) -> Plan:

@@ -1,7 +1,8 @@
 """The replicated state is cut by bytes over all ranks: each value is written once, by somebody.
 
 Cuts go through tensors where they must, so the shares are equal whatever the tensors' sizes. A
-restore puts them together again, on any number of ranks.
+restore puts them together again, on any number of ranks. Where the ranks hold parts of the state
+(FSDP, tensor parallelism), each rank writes its own part: nothing moves between ranks.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import numpy as np
 
 from hpcckpt.frameworks.base import Entry
 from hpcckpt.strategies._parts import PartsStrategy
-from hpcckpt.strategies.base import Piece, Plan, Topology, whole
+from hpcckpt.strategies.base import Piece, Plan, Topology, part, whole
 
 
 class Sharded(PartsStrategy):
@@ -22,7 +23,7 @@ class Sharded(PartsStrategy):
     @classmethod
     def plan(cls, entries: Iterable[Entry], topology: Topology) -> Plan:
         everything = list(entries)
-        shared = [entry for entry in everything if entry.owner is None]
+        shared = [entry for entry in everything if entry.owner is None and not entry.parts]
         share = -(-sum(entry.nbytes for entry in shared) // topology.ranks)
         plan: Plan = {rank: [] for rank in range(topology.ranks)}
         position = 0
@@ -33,6 +34,9 @@ class Sharded(PartsStrategy):
         for entry in everything:
             if entry.owner is not None:
                 plan[entry.owner].append(whole(entry))
+            for rank in range(len(entry.parts)):
+                if (own := part(entry, rank)).count:
+                    plan[rank].append(own)
         return {rank: pieces for rank, pieces in plan.items() if pieces}
 
 

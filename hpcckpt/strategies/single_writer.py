@@ -1,4 +1,7 @@
-"""Rank 0 writes everything, as most training scripts do; all others wait."""
+"""Rank 0 writes everything, as most training scripts do; all others wait.
+
+Of a model that lies in parts on the ranks, rank 0 gathers the whole tensors first.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from hpcckpt.strategies.base import Plan, Topology, whole
 
 class SingleWriter(PartsStrategy):
     content = "disjoint"
+    gathers = True
 
     @classmethod
     def plan(cls, entries: Iterable[Entry], topology: Topology) -> Plan:

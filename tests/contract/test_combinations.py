@@ -20,10 +20,12 @@ from tests.support import mpirun
 FRAMEWORKS = registry.names("hpcckpt.frameworks")
 RANKS = (2, 4)
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(1500)]
 
 
-@pytest.fixture(scope="module", params=[(f, n) for f in FRAMEWORKS for n in RANKS], ids=lambda p: f"{p[0]}-{p[1]}")
+@pytest.fixture(
+    scope="module", params=[(f, n) for f in FRAMEWORKS for n in RANKS], ids=lambda p: f"{p[0]}-{p[1]}"
+)
 def facts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     framework, ranks = request.param
     base: Path = tmp_path_factory.mktemp(f"{framework}-{ranks}")
@@ -56,19 +58,22 @@ def test_the_files_lie_under_their_final_names(facts: dict[str, Any]) -> None:
         files = [Path(f) for own in ranks for f in own["files"]]
         assert files, label
         for file in files:
-            assert file.is_file() and file.stat().st_size > 0, f"{label}: {file}"
+            inner = [path for path in file.rglob("*") if path.is_file()] if file.is_dir() else [file]
+            assert sum(path.stat().st_size for path in inner) > 0, f"{label}: {file}"
             assert not list(file.parent.glob("*.tmp")), f"{label}: temporary files left"
 
 
 def test_durable_saves_sync_before_and_after_the_commit(facts: dict[str, Any]) -> None:
     """Ours sync, rename and sync; a framework's own mechanism commits in its own way, and is synced behind it."""
     for label, ranks in facts["save"].items():
-        ours = issubclass(registry.load("hpcckpt.strategies", label.split("/")[0]), PartsStrategy)
+        strategy = registry.load("hpcckpt.strategies", label.split("/")[0])
         for own in ranks:
             if not own["files"]:
                 continue
             steps = [p for p in own["phases"] if p in (SYNC, COMMIT)]
-            if ours:
+            if strategy.asynchronous:
+                assert not steps, f"{label}: what goes on behind the save is no phase of it"
+            elif issubclass(strategy, PartsStrategy):
                 assert steps == ([SYNC, COMMIT, SYNC] if label.endswith("durable") else [COMMIT]), label
                 assert own["phases"][0] == GATHER, label
             else:
@@ -86,15 +91,21 @@ def test_restored_state_is_bit_equal(facts: dict[str, Any]) -> None:
         for rank, own in enumerate(ranks):
             restored = facts["restore"][label][rank]["state"]
             assert carried(label, own), label
-            assert {key: restored[key] for key in carried(label, own)} == carried(label, own), f"{label}, rank {rank}"
+            assert {key: restored[key] for key in carried(label, own)} == carried(label, own), (
+                f"{label}, rank {rank}"
+            )
 
 
 def test_next_step_after_a_restore_is_bit_equal(facts: dict[str, Any]) -> None:
     for label, ranks in facts["save"].items():
         for rank, own in enumerate(ranks):
-            assert own["next"] != own["state"], f"{label}: the step changed nothing, so this test would prove nothing"
+            assert own["next"] != own["state"], (
+                f"{label}: the step changed nothing, so this test would prove nothing"
+            )
             if own["carried"] != sorted(own["state"]):
                 continue  # what such a file leaves out is the finding of the restart experiment
+            if facts["ranks"] > 2 and registry.load("hpcckpt.frameworks", facts["framework"]).reorders_sums:
+                continue  # the reason is the framework's own, and the table prints it
             assert facts["restore"][label][rank]["next"] == own["next"], f"{label}, rank {rank}"
 
 
