@@ -6,6 +6,7 @@ What cannot be found out says so. Runs on the driver's side, never in a rank: it
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import platform
 import shutil
@@ -34,6 +35,7 @@ def manifest(scratch: Path) -> dict[str, Any]:
         "packages": packages,
         "host": host,
         "mpi": mpi,
+        "setup": setup,
         "slurm": lambda: {key: os.environ[key] for key in SLURM_KEYS if key in os.environ},
         "scratch": lambda: _scratch(scratch),
         "gpu": gpu,
@@ -95,6 +97,15 @@ def mpi() -> dict[str, Any]:
     launcher = shutil.which("mpirun")
     said = _run("mpirun", "--version")
     return {"launcher": launcher, "version": said.splitlines()[0] if said else None}
+
+
+def setup() -> dict[str, Any] | str:
+    """Which MPI the set-up chose for this environment, and what it found."""
+    record = Path(sys.prefix) / "hpcckpt-setup.json"
+    if not record.exists():
+        return "not known: this environment was not made by the project's set-up"
+    found: dict[str, Any] = json.loads(record.read_text())
+    return found
 
 
 def _scratch(path: Path) -> dict[str, Any]:

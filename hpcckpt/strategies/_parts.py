@@ -8,6 +8,7 @@ generation is complete when all its parts are there.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -93,9 +94,7 @@ def parts_of(directory: Path) -> list[Path]:
     parts = {int(match[1]): path for path, match in found.items() if not path.name.endswith(".tmp")}
     wanted = {int(match[2]) for match in found.values()}
     if len(wanted) != 1 or sorted(parts) != list(range(max(wanted))):
-        raise TraceError(
-            f"{directory}: not a complete generation: has parts {sorted(parts)} of {sorted(wanted)}"
-        )
+        raise TraceError(f"{directory}: not a complete generation: has parts {sorted(parts)} of {sorted(wanted)}")
     return [parts[number] for number in sorted(parts)]
 
 
@@ -115,7 +114,7 @@ def cut(entry: Entry, piece: Piece) -> np.ndarray:
     """The values of a piece, out of the part of its entry that this rank holds."""
     array = entry.data
     assert array is not None
-    if piece.box is not None or piece.count == int(np.prod(entry.shape, dtype=np.int64)):
+    if piece.box is not None or piece.count == math.prod(entry.shape):
         return array
     begin = piece.offset - entry.offset
     return array.reshape(-1)[begin : begin + piece.count]

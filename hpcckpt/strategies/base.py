@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -40,7 +42,7 @@ class Piece:
     def nbytes(self) -> int:
         return self.count * np.dtype(self.entry.dtype).itemsize
 
-    @property
+    @cached_property
     def label(self) -> str:
         """Name in a file: the entry's key, or `KEY#OFFSET:SHAPE` for a slice, which is stored flat.
 
@@ -49,7 +51,7 @@ class Piece:
         if self.box is not None:
             begin, lengths = (json.dumps(list(numbers)) for numbers in (self.box.begin, self.box.lengths))
             return f"{self.entry.key}#{begin}+{lengths}:{json.dumps(list(self.entry.shape))}"
-        if self.count == int(np.prod(self.entry.shape, dtype=np.int64)):
+        if self.count == math.prod(self.entry.shape):
             return self.entry.key
         return f"{self.entry.key}#{self.offset}:{json.dumps(list(self.entry.shape))}"
 
