@@ -15,9 +15,6 @@ from hpcckpt.tracing.io.base import choose
 from jobs import launchers
 from jobs.site import Site
 
-IRRELEVANT = {"submitit", "darshan"}
-"""Installed packages that no measured number depends on."""
-
 
 def tracer_name(site: Site, tracer: str | None) -> str:
     """The I/O tracer of the runs: the one asked for, else the site's, else the best that is there."""
@@ -56,8 +53,7 @@ def of_parts(framework: str, format_: str) -> dict[str, str]:
 
 
 def _versions(framework: str) -> dict[str, str]:
-    """Versions of the packages that a framework declares; of all known ones where it declares none."""
+    """Versions of the packages that a framework declares."""
     installed = environment.packages()
-    declared = getattr(registry.load("hpcckpt.frameworks", framework), "packages", None)
-    names = installed.keys() - IRRELEVANT if declared is None else declared
+    names = registry.load("hpcckpt.frameworks", framework).packages
     return {name: installed.get(name, "not installed") for name in sorted(names)}

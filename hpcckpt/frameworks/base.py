@@ -94,6 +94,8 @@ def of_all_ranks(entries: list[Entry], ranks: int) -> list[Entry]:
 class Framework:
     """One rank's training: a model, an optimizer, and steps whose gradients are averaged over all ranks."""
 
+    packages: ClassVar[tuple[str, ...]]
+    """Installed packages whose versions its numbers depend on: part of a run's identity."""
     optimizer_slots: ClassVar[dict[str, int]] = {"sgd": 0, "momentum": 1, "adam": 2}
     """Arrays of a parameter's size that each optimizer keeps."""
     holds_whole: ClassVar[bool] = True

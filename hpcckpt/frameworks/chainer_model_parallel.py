@@ -22,6 +22,7 @@ from hpcckpt.models.base import Layer, Shape, walk
 
 
 class ChainerModelParallel(ChainerFramework):
+    packages = ("chainer", "numpy", "mpi4py", "h5py")
     holds_whole = False
     elastic = False
     owns = True

@@ -16,6 +16,7 @@ LEARNING_RATE = 0.01
 
 
 class NumpyToy(Framework):
+    packages = ("numpy", "mpi4py")
     def start(self) -> None:
         self.generator = np.random.default_rng([self.settings.seed, self.comm.rank])
         weights = self.generator.normal(

@@ -14,6 +14,7 @@ from hpcckpt.frameworks._torch import TorchFramework, make_optimizer
 
 
 class PyTorchDdp(TorchFramework):
+    packages = ("torch", "numpy", "mpi4py")
     reorders_sums = "DDP lays its gradient buckets out anew after its first step, and a restarted one has not yet"
 
     def distribute(self) -> None:

@@ -11,6 +11,7 @@ from hpcckpt.frameworks._torch_group import equalise
 
 
 class PyTorchFsdp(TorchFramework):
+    packages = ("torch", "numpy", "mpi4py")
     holds_whole = False
 
     def distribute(self) -> None:

@@ -17,6 +17,7 @@ from hpcckpt.models.base import Dense, Model, Residual, SelfAttention, walk
 
 
 class PyTorchTensorParallel(TorchFramework):
+    packages = ("torch", "numpy", "mpi4py")
     holds_whole = False
 
     @classmethod

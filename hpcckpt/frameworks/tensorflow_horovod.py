@@ -24,6 +24,7 @@ LEARNING_RATE = 0.01
 
 
 class TensorFlowHorovod(Framework):
+    packages = ("tensorflow-cpu", "tensorflow", "keras", "horovod", "numpy", "mpi4py")
     compiles = True
     model: Any
     """The compiled Keras model: what Keras's own mechanisms save."""
