@@ -20,6 +20,7 @@ from hpcckpt.frameworks._chainer_layers import build
 
 class ChainerChainerMN(ChainerFramework):
     packages = ("chainer", "numpy", "mpi4py", "h5py")
+
     def start(self) -> None:
         super().start()
         self.communicator.bcast_data(self.model)

@@ -17,11 +17,10 @@ LEARNING_RATE = 0.01
 
 class NumpyToy(Framework):
     packages = ("numpy", "mpi4py")
+
     def start(self) -> None:
         self.generator = np.random.default_rng([self.settings.seed, self.comm.rank])
-        weights = self.generator.normal(
-            0, 0.01, (math.prod(self.model_type.input_shape), self.model_type.classes)
-        )
+        weights = self.generator.normal(0, 0.01, (math.prod(self.model_type.input_shape), self.model_type.classes))
         self.weights = np.ascontiguousarray(self.comm.bcast(weights.astype(np.float32)))
         self.velocity = np.zeros_like(self.weights)
 

@@ -11,6 +11,7 @@ from hpcckpt.frameworks._torch import TorchFramework, make_optimizer
 
 class PyTorchHorovod(TorchFramework):
     packages = ("torch", "horovod", "numpy", "mpi4py")
+
     def connect(self) -> None:
         import horovod.torch as hvd
 
