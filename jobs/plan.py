@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from hpcckpt import registry
 from hpcckpt.errors import SpecError
 from hpcckpt.experiment import Experiment, Point, Run, fingerprint, for_size, points, runs, with_nodes
 from hpcckpt.strategies.base import supports
@@ -25,6 +26,10 @@ class Skipped(msgspec.Struct, frozen=True, kw_only=True):
     strategy: str
     format: str
     reason: str
+
+
+Combination = tuple[str, str, str, str]
+"""Framework, strategy, format, model."""
 
 
 @dataclass(frozen=True)
@@ -85,18 +90,29 @@ def make(experiment: Experiment, file: Path, site: Site, scratch: Path, tracer: 
     return Plan(experiment, file, site, scratch, tracer, expanded, skipped)
 
 
-def _supported(experiment: Experiment) -> tuple[set[tuple[str, str, str]], list[Skipped]]:
-    kept, skipped = set(), []
-    for key in dict.fromkeys((p.framework, p.strategy, p.format) for p in points(experiment)):
-        reason = supports(*key)
+def _supported(experiment: Experiment) -> tuple[set[Combination], list[Skipped]]:
+    """What can run, and what cannot with its reason: a reason that holds for all models is listed once."""
+    kept: set[Combination] = set()
+    skipped: dict[tuple[str, ...], Skipped] = {}
+    for key in dict.fromkeys(map(_combination, points(experiment))):
+        framework, strategy, format_, model = key
+        reason = supports(framework, strategy, format_) or _refuses(framework, model)
         if reason is None:
             kept.add(key)
         else:
-            skipped.append(Skipped(framework=key[0], strategy=key[1], format=key[2], reason=reason))
-    return kept, skipped
+            entry = Skipped(framework=framework, strategy=strategy, format=format_, reason=reason)
+            skipped[framework, strategy, format_, reason] = entry
+    return kept, list(skipped.values())
 
 
-def _expand(experiment: Experiment, shared: dict[str, str], kept: set[tuple[str, str, str]]) -> list[Run]:
+def _refuses(framework: str, model: str) -> str | None:
+    refused: str | None = registry.load("hpcckpt.frameworks", framework).refuses(
+        registry.load("hpcckpt.models", model)
+    )
+    return refused
+
+
+def _expand(experiment: Experiment, shared: dict[str, str], kept: set[Combination]) -> list[Run]:
     """The runs in the experiment's shuffled order; each one's identity holds its own libraries only."""
     known: dict[tuple[str, int], Run] = {}
     for framework, format_ in dict.fromkeys((k[0], k[2]) for k in sorted(kept)):
@@ -112,5 +128,5 @@ def _key(point: Point, repeat: int) -> tuple[str, int]:
     return fingerprint(point), repeat
 
 
-def _combination(point: Point) -> tuple[str, str, str]:
-    return point.framework, point.strategy, point.format
+def _combination(point: Point) -> Combination:
+    return point.framework, point.strategy, point.format, point.model

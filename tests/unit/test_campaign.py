@@ -226,3 +226,17 @@ def test_what_is_left_is_guessed_from_what_was_measured(tmp_path: Path) -> None:
 )
 def test_durations_in_words(seconds: float | None, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_a_model_that_a_framework_refuses_is_skipped_with_its_reason() -> None:
+    axes = {
+        "framework": ["pytorch_tensor_parallel", "pytorch_ddp"],
+        "model": ["small"],
+        "strategy": ["sharded"],
+        "format": ["torch_zip"],
+        "nodes": [2],
+    }
+    experiment = Experiment(name="x", question="?", axes=msgspec.convert(axes, Axes), repeats=1)
+    kept, skipped = plan._supported(experiment)
+    assert kept == {("pytorch_ddp", "sharded", "torch_zip", "small")}
+    assert [entry.reason for entry in skipped] == ["small has no attention whose heads the ranks could share out"]
