@@ -26,7 +26,9 @@ def contents_rows(run: str, inventory: pl.DataFrame) -> list[Row]:
             "tensors": part.height,
             "logical_bytes": part["tensor_bytes"].sum(),
             "unique_name_bytes": part.unique(same_name)["tensor_bytes"].sum(),
-            "unique_digest_bytes": part.unique(["digest", "tensor_bytes"])["tensor_bytes"].sum(),
+            "unique_digest_bytes": None
+            if part["digest"].null_count()
+            else part.unique(["digest", "tensor_bytes"])["tensor_bytes"].sum(),
         }
         for (generation, kind), part in grouped
     ]

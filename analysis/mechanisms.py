@@ -123,8 +123,9 @@ def _copies(contents: pl.DataFrame) -> Row:
     total, by_digest, by_name = (
         int(parameters[column].sum()) for column in ("logical_bytes", "unique_digest_bytes", "unique_name_bytes")
     )
+    digested = not parameters["unique_digest_bytes"].null_count()
     return {
-        "redundant_by_digest": 1 - by_digest / total if total else None,
+        "redundant_by_digest": 1 - by_digest / total if total and digested else None,
         "redundant_by_name": 1 - by_name / total if total else None,
         "kinds": contents["kind"].unique().sort().to_list(),
     }

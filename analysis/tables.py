@@ -198,7 +198,7 @@ CONTENTS = {
     "tensors": (INT, "tensors and slices in all files"),
     "logical_bytes": (INT, "their bytes, before any compression"),
     "unique_name_bytes": (INT, "bytes left when each name and slice is counted once"),
-    "unique_digest_bytes": (INT, "bytes left when equal contents of equal length are counted once"),
+    "unique_digest_bytes": (INT, "bytes left when equal contents are counted once; null: no digests"),
 }
 
 FILES = {

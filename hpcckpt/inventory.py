@@ -22,9 +22,18 @@ def digest(array: np.ndarray) -> str:
 
 
 def rows(
-    written: Iterable[Written], generation: int, step: int, root: Path, rank: int, node: str, format_: str
+    written: Iterable[Written],
+    generation: int,
+    step: int,
+    root: Path,
+    rank: int,
+    node: str,
+    format_: str,
+    digests: bool = True,
 ) -> list[dict[str, Any]]:
-    """Inventory rows of what this rank wrote, its bytes digested. Call it outside timed parts.
+    """Inventory rows of what this rank wrote. Call it outside timed parts.
+
+    `digests` is False where the live state has moved on since: a digest of it would not be the file's.
 
     A file that is still being written behind the save has no size yet: `fill_sizes` asks later.
     """
@@ -48,7 +57,7 @@ def rows(
                 "offset_bytes": item.piece.offset * np.dtype(entry.dtype).itemsize,
                 "tensor_bytes": item.piece.nbytes,
                 "storage_bytes": None,
-                "digest": digest(item.data),
+                "digest": digest(item.data) if digests else None,
                 "replica_group": entry.replica_group,
             }
         )

@@ -61,6 +61,7 @@ class Leg:
     rows: list[dict[str, Any]] = field(default_factory=list)
     """Inventory rows of what this rank wrote."""
     generations: list[int] = field(default_factory=list)
+    _later: list[tuple[int, int, list[Written]]] = field(default_factory=list)
     _paused_ns: int = 0
     _state_bytes: int | None = None
 
@@ -88,7 +89,18 @@ class Leg:
             )
         )
         self._compare_replicas(settings.steps - 1, "end")
+        self._catch_up()
         self.trace.flush()
+
+    def _catch_up(self) -> None:
+        """Behind the window: the inventory of saves that had no pause. Their values are gone, so no digests."""
+        for generation, step, written in self._later:
+            self._list(generation, step, written, digests=False)
+            self.faults.damage(generation, sorted({item.file for item in written}))
+
+    def _list(self, generation: int, step: int, written: list[Written], digests: bool) -> None:
+        place = (generation, step, self.root, self.comm.rank, self.node, self.run.point.format)
+        self.rows += inventory.rows(written, *place, digests=digests)
 
     def beacon(self, when: str) -> None:
         """A one-byte write that the I/O tracer sees, between two looks at the clock."""
@@ -131,8 +143,10 @@ class Leg:
             directory.mkdir(exist_ok=self.strategy.one_directory)
         written = self._save(generation, step, directory) if self.strategy else self._stand_in(generation)
         self.generations.append(generation)
-        if self.run.settings.barrier != "none":  # there, nothing untimed may hide in the window
+        if self.run.settings.barrier != "none":
             self._pause(generation, step, written)
+        else:  # nothing untimed may hide in the window, so there are no digests, and the rest comes later
+            self._later.append((generation, step, written))
 
     def _stand_in(self, generation: int) -> list[Written]:
         """What the control does in a save's place: the same two barriers."""
@@ -188,9 +202,7 @@ class Leg:
         """Untimed and recorded: digests, inventory, pruning, the trace's own file, the stop file."""
         begin = clock()
         self._compare_replicas(step, "save")
-        self.rows += inventory.rows(
-            written, generation, step, self.root, self.comm.rank, self.node, self.run.point.format
-        )
+        self._list(generation, step, written, digests=True)
         self._fill_sizes(generation)
         self.faults.damage(generation, sorted({item.file for item in written}))
         self._prune(generation)
@@ -259,7 +271,7 @@ class Leg:
             directory = self.directory(generation)
             if generation not in chosen:
                 self._not_verified(generation, f"not verified: verify = {self.run.settings.verify}")
-            elif not saved:
+            elif not saved or saved[0]["digest"] is None:
                 self._not_verified(generation, "not verified: barriers are off, so no digests were taken")
             elif not self.strategy.holds(directory, saved[0]["step"]):
                 self._not_verified(generation, "not verified: pruned")

@@ -223,3 +223,6 @@ def test_without_barriers_nothing_untimed_hides_in_the_window(tmp_path: Path) ->
     records = trace(paths, 0)
     assert of(records, Window)[0].paused_ns == 0
     assert all("barriers are off" in (v.reason or "") for v in of(records, Verified) if v.generation != 1)
+    rows = pq.read_table(paths.leg("train").inventory).to_pylist()
+    assert {row["generation"] for row in rows} == {0, 1, 2}
+    assert all(row["file_bytes"] > 200_000 and row["digest"] is None for row in rows)

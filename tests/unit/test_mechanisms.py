@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
@@ -16,7 +17,7 @@ from hpcckpt.rundir import RunDir
 from tests.unit.planted import Plan, plant, read_trace
 
 
-def inventory(path: Path, digests: list[str], sizes: list[int], generations: int) -> None:
+def inventory(path: Path, digests: Sequence[str | None], sizes: list[int], generations: int) -> None:
     """One file per rank with one parameter slice each: equal digests are copies."""
     rows = [
         {
@@ -30,7 +31,7 @@ def inventory(path: Path, digests: list[str], sizes: list[int], generations: int
     pl.DataFrame([{key: row[key] for key in INVENTORY_COLUMNS} for row in rows]).write_parquet(path)
 
 
-def planted(tmp_path: Path, digests: list[str], sizes: list[int]) -> dict:
+def planted(tmp_path: Path, digests: Sequence[str | None], sizes: list[int]) -> dict:
     path = plant(tmp_path, Plan(nodes=4, writers=(0, 1, 2, 3), strategy="replicated"))
     inventory(RunDir(path).leg("train").inventory, digests, sizes, 3)
     rows = Mechanisms().answer(collect([path], read_trace)).rows
@@ -51,6 +52,12 @@ def test_differing_contents_under_one_name_are_no_copies(tmp_path: Path) -> None
     row = planted(tmp_path, ["a", "b", "c", "d"], [110] * 4)
     assert (row["redundant_by_digest"], row["redundant_by_name"]) == (0.0, 0.75)
     assert copies(row).verdict == "contradicts"
+
+
+def test_without_digests_copies_are_not_measured(tmp_path: Path) -> None:
+    row = planted(tmp_path, [None] * 4, [110] * 4)
+    assert (row["redundant_by_digest"], row["redundant_by_name"]) == (None, 0.75)
+    assert copies(row).verdict == "not_measured"
 
 
 def test_an_uneven_spread_is_named_and_an_even_one_is_not(tmp_path: Path) -> None:
