@@ -33,6 +33,8 @@ Row = dict[str, Any]
 UNATTRIBUTED_SHARE = 0.01
 UNATTRIBUTED_S = 0.001
 NOT_MEASURED = "not measured: "
+RECORDED, TRACED = "recorded", "traced"
+"""How phases were had; else NOT_MEASURED and the reason why a composite stays."""
 
 
 class Expected(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,9 +60,22 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
 
     bytes: dict[tuple[int, int], int] = {}
     reason: str | None = None
+    """Why nothing is known of any generation."""
+    unknown: dict[int, str] = {}
+    """generation -> why its bytes are not known."""
+
+    def why(self, generation: int) -> str | None:
+        """Why nothing is known of this generation; None where its bytes are."""
+        # Every checkpoint has files: a generation without any was not listed, it does not hold 0 bytes.
+        if self.reason or generation in self.unknown:
+            return self.reason or self.unknown[generation]
+        if any(listed == generation for listed, _ in self.bytes):
+            return None
+        return f"the inventory lists nothing of generation {generation}"
 
     def of(self, generation: int, rank: int) -> int | None:
-        return None if self.reason else self.bytes.get((generation, rank), 0)
+        """Bytes of a rank's files in a generation; None with `why`."""
+        return None if self.why(generation) else self.bytes.get((generation, rank), 0)
 
 
 def seconds(ns: int) -> float:
@@ -88,7 +103,7 @@ def _split(spans: Sequence[Span], traced: Traced | None, reason: str | None) -> 
     for span in spans:
         if span.phase in total:
             total[span.phase] += span.end_ns - span.begin_ns
-    how = "recorded"
+    how = RECORDED
     if total[SERIALIZE_WRITE]:
         if reason is None and traced is not None and traced.calls is not None:
             composite = [span for span in spans if span.phase == SERIALIZE_WRITE]
@@ -96,7 +111,7 @@ def _split(spans: Sequence[Span], traced: Traced | None, reason: str | None) -> 
             total[SERIALIZE] += total[SERIALIZE_WRITE] - write
             total[WRITE] += write
             total[SERIALIZE_WRITE] = 0
-            how = "traced"
+            how = TRACED
         else:
             how = NOT_MEASURED + (
                 reason or (traced.calls_reason if traced else None) or "calls without times"
@@ -140,7 +155,7 @@ def rank_row(run: str, leg: RankLeg, generation: int, disk: Disk, expected: Expe
     stall = seconds(save.end_ns - save.begin_ns)
     attributed = sum(span.end_ns - span.begin_ns for span in spans if span.phase in PHASE_COLUMNS)
     trace_reason = leg.trace.reason or (None if traced else "the trace holds nothing of this generation")
-    coverage = _coverage(traced.bytes if traced else None, trace_reason, on_disk, disk.reason)
+    coverage = _coverage(traced.bytes if traced else None, trace_reason, on_disk, disk.why(generation))
     ratio = coverage["coverage"]
     offset = offset_ns(leg.clocks, save.arrive_ns)
     inside = sum(span.end_ns - span.begin_ns for span in spans if span.phase == WAIT_INSIDE)
@@ -162,7 +177,7 @@ def rank_row(run: str, leg: RankLeg, generation: int, disk: Disk, expected: Expe
         "traced_bytes": traced.bytes if traced else None,
         "trace_reason": trace_reason,
         "disk_bytes": on_disk,
-        "bytes_reason": disk.reason,
+        "bytes_reason": disk.why(generation),
         **coverage,
         "coverage_ok": None if ratio is None else expected.low <= ratio <= expected.high,
         **_calls(traced, save),
@@ -213,7 +228,8 @@ def save_row(step: int, state_bytes: int, ranks: list[Row], clock_error_ns: int 
         "release_s": stall - slowest["stall_s"],
         "others_wait_inside_s": _mean([row["wait_inside_s"] for row in others]),
         "others_wait_after_s": _mean([row["wait_after_s"] for row in others]),
-        "idle_rank_s": sum(row["wait_inside_s"] + row["wait_after_s"] for row in ranks),
+        "idle_rank_s": sum(map(_idle, ranks)),
+        "others_idle_rank_s": sum(map(_idle, ranks)) - _idle(_main_writer(ranks, slowest)),
         "background_s": max(row["background_s"] for row in ranks),
         "unattributed_max_s": max((row["unattributed_s"] for row in ranks), key=abs),
         "unattributed_ok": all(attributed(row) for row in ranks),
@@ -224,6 +240,16 @@ def save_row(step: int, state_bytes: int, ranks: list[Row], clock_error_ns: int 
         **_coverages(ranks),
         "state_bytes": state_bytes,
     }
+
+
+def _idle(row: Row) -> float:
+    return float(row["wait_inside_s"] + row["wait_after_s"])
+
+
+def _main_writer(ranks: list[Row], slowest: Row) -> Row:
+    """The rank that was given most bytes; of equals the slowest, else the first."""
+    most = max(row["planned_bytes"] for row in ranks)
+    return max(ranks, key=lambda row: (row["planned_bytes"] == most, row is slowest))
 
 
 def attributed(row: Row) -> bool:

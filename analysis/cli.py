@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import pkgutil
 import sys
@@ -114,14 +115,31 @@ def main(question: Question, arguments: Sequence[str] | None = None, out: TextIO
         print(f"analysis.{question.name}: {error}", file=sys.stderr)
         return int(error.exit_code)
     except BrokenPipeError:
-        # The reader of a pipe has seen enough; Python would complain once more when it closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up_stdout()  # the reader of a pipe has seen enough
         return int(ExitCode.OK)
     except OSError as error:
-        print(f"analysis.{question.name}: {error.filename}: {error.strerror}", file=sys.stderr)
+        where = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        print(f"analysis.{question.name}: {where}", file=sys.stderr)
         return int(ExitCode.BAD_SPEC)
     except KeyboardInterrupt:
         return int(ExitCode.INTERRUPTED)
+
+
+def _give_up_stdout() -> None:
+    """Send what is still pending nowhere: Python would complain once more when it closes stdout."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _print(text: str, out: TextIO) -> None:
+    """Write all of it, now, so that a failure can be told. Raises OSError that names the output."""
+    try:
+        out.write(text)
+        out.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _give_up_stdout()
+        raise OSError(error.errno, error.strerror, "standard output") from error
 
 
 def _main(question: Question, options: argparse.Namespace, out: TextIO) -> ExitCode:
@@ -130,9 +148,9 @@ def _main(question: Question, options: argparse.Namespace, out: TextIO) -> ExitC
     tables = collect(options.runs or [newest_campaign(Path(os.environ.get(RUNS_VARIABLE, "runs")))])
     answer = question.answer(tables, options.pool_commits)
     if options.json:
-        out.write(msgspec.json.format(msgspec.json.encode(answer), indent=2).decode() + "\n")
+        _print(msgspec.json.format(msgspec.json.encode(answer), indent=2).decode() + "\n", out)
     else:
-        _show(question, answer, out)
+        _print(_shown(question, answer, out), out)
     if options.csv:
         write_csv(answer, options.csv)
     if options.parquet:
@@ -150,19 +168,25 @@ def exit_code(tables: Tables) -> ExitCode:
     return ExitCode.RUNS_FAILED if tables.left_out.height or not tables.runs.height else ExitCode.OK
 
 
-def console(out: TextIO) -> Console:
+def console(out: TextIO, terminal: bool = False) -> Console:
     """A console that is never narrower than the tables need, and plain where it is no terminal."""
     from rich.console import Console
 
-    found = Console(file=out, highlight=False, soft_wrap=False)
+    found = Console(file=out, force_terminal=terminal or None, highlight=False, soft_wrap=False)
     found.width = max(found.width, WIDTH) if found.is_terminal else WIDTH
     return found
 
 
-def _show(question: Question, answer: Answer, out: TextIO) -> None:
+def _shown(question: Question, answer: Answer, out: TextIO) -> str:
+    """The answer as `out` shows it. Rich only makes the text: at a closed pipe it would end the program."""
+    text = io.StringIO()
+    _show(question, answer, console(text, terminal=out.isatty()))
+    return text.getvalue()
+
+
+def _show(question: Question, answer: Answer, screen: Console) -> None:
     from rich.markup import escape
 
-    screen = console(out)
     question.show(answer, screen)
     for note in answer.notes:
         screen.print(escape(note) + "\n")

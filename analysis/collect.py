@@ -16,14 +16,15 @@ import polars as pl
 from analysis import checkpoints, laws, overheads
 from analysis.checkpoints import Disk, Expected, RankLeg
 from analysis.contents import contents_rows, file_rows, usable
-from analysis.locate import find_runs, impossible, is_run
+from analysis.locate import bad_ledgers, find_runs, impossible, is_run
 from analysis.readers import trace as traces
-from analysis.readers.ranks import OTHER_SCHEMA, RankFile, read_rank
+from analysis.readers.plausible import impossible_saves
+from analysis.readers.ranks import IMPOSSIBLE_RECORD, OTHER_SCHEMA, RankFile, read_rank
 from analysis.readers.trace import RankTrace, TraceReader
 from analysis.tables import Tables, tables
 from hpcckpt.errors import HpcCkptError
 from hpcckpt.experiment import Job, Run, fingerprint
-from hpcckpt.records import SCHEMA_VERSION, TRAIN, Beacon, Clock, Replica, Save, Span, Verified
+from hpcckpt.records import SCHEMA_VERSION, TRAIN, Beacon, Clock, Replica, Save, Span, Start, Verified
 from hpcckpt.rundir import DONE, LegDir, RunDir
 
 Row = dict[str, Any]
@@ -31,6 +32,7 @@ Row = dict[str, Any]
 # Stable codes of a run that is left out; those of a rank's file are in analysis.readers.ranks.
 NOT_A_RUN, MISSING, NOT_DONE, UNREADABLE = "not_a_run", "missing", "not_done", "unreadable"
 NO_TRAIN_LEG, WRONG_RANK, BAD_SAVES, LAW_BROKEN = "no_train_leg", "wrong_rank", "bad_saves", "law_broken"
+BAD_INVENTORY, DUPLICATE = "bad_inventory", "duplicate"
 UNKNOWN_COMMIT = "not recorded"
 
 
@@ -49,11 +51,12 @@ class LeftOut(Exception):  # noqa: N818  (no error of the program: a verdict on 
 def collect(paths: Sequence[Path], read_trace: TraceReader = traces.read_trace) -> Tables:
     """The tables of all runs that `paths` name."""
     rows: dict[str, list[Row]] = {}
+    executions: dict[Execution, Path] = {}
     for path in find_runs(paths):
         # The campaign is where the run lies: a copied run keeps its own name but not its place.
         name = f"{path.absolute().parent.name}/{path.name}"
         try:
-            taken = _take(path, name, read_trace)
+            taken = _take(path, name, read_trace, executions)
         except LeftOut as left:
             taken = {"left_out": [left.row(name)]}
         except OSError as error:
@@ -63,22 +66,42 @@ def collect(paths: Sequence[Path], read_trace: TraceReader = traces.read_trace) 
             rows.setdefault(table, []).extend(more)
     _flag_overlaps(rows.get("runs", []))
     rows["impossible"] = impossible(paths)
+    rows.setdefault("left_out", []).extend(
+        LeftOut(UNREADABLE, ledger, reason).row(ledger.parent.name, "campaign")
+        for ledger, reason in bad_ledgers(paths)
+    )
     return tables(rows)
 
 
-def _take(path: Path, name: str, read_trace: TraceReader) -> dict[str, list[Row]]:
-    """All rows of one run. Raises LeftOut."""
+Execution = tuple[str, int, str, int]
+"""What no two executions share: run, and rank 0's start, boot and process."""
+
+
+def _execution(start: Start) -> Execution:
+    return start.run_id, start.t_ns, start.boot_id, start.pid
+
+
+def _take(
+    path: Path, name: str, read_trace: TraceReader, executions: dict[Execution, Path]
+) -> dict[str, list[Row]]:
+    """All rows of one run, which becomes one of the `executions`. Raises LeftOut."""
     job, state = _opened(path)
     directory = RunDir(path)
     legs = {leg: _rank_files(directory.leg(leg), job.run, leg) for leg in job.run.legs}
     if TRAIN not in legs:
         raise LeftOut(NO_TRAIN_LEG, directory.run, f"legs {', '.join(legs) or 'none'}, but no {TRAIN!r}")
+    execution = _execution(legs[TRAIN][0].start)
+    if first := executions.get(execution):
+        raise LeftOut(DUPLICATE, path, f"the same execution as {first}, which is counted")
     left: list[Row] = []
     rank_legs = _rank_legs(directory.leg(TRAIN), legs[TRAIN], read_trace)
     for leg in rank_legs.values():
         left += [LeftOut(traces.BAD_LOG, log, reason).row(name, "trace") for log, reason in leg.trace.bad]
     inventory, disk = _inventory(directory.leg(TRAIN), name, left)
     rows = _checkpoint_rows(name, rank_legs, disk, _expected(job.run, directory.run))
+    for file in legs[TRAIN]:
+        if reason := impossible_saves(file.records):
+            raise LeftOut(IMPOSSIBLE_RECORD, file.path, f"leg {TRAIN}, rank {file.start.rank}: {reason}")
     if inventory is not None:
         rows |= {"contents": contents_rows(name, inventory), "files": file_rows(name, inventory)}
     rows["windows"] = overheads.windows(name, legs)
@@ -88,6 +111,7 @@ def _take(path: Path, name: str, read_trace: TraceReader) -> dict[str, list[Row]
         if broken["verdict"] == laws.BROKEN and broken["law"] in laws.DECISIVE:
             reason = f"{broken['law']}: {broken['detail']}"
             left.append(LeftOut(LAW_BROKEN, directory.path, reason).row(name))
+    executions[execution] = path
     return {**rows, "left_out": left}
 
 
@@ -143,10 +167,10 @@ def _rank_files(leg: LegDir, run: Run, name: str) -> list[RankFile]:
                 WRONG_RANK, file.path, f"is of {what}; expected leg {name}, rank {rank} of {run.ranks}"
             )
         files.append(file)
-    if leg.rank_file(run.ranks).exists():
-        raise LeftOut(
-            WRONG_RANK, leg.rank_file(run.ranks), f"leg {name}: a rank beyond the run's {run.ranks}"
-        )
+    known = {Path(file.path) for file in files}
+    for other in sorted(leg.ranks.glob("*.jsonl")):
+        if other not in known:
+            raise LeftOut(WRONG_RANK, other, f"leg {name}: a rank beyond the run's {run.ranks}")
     return files
 
 
@@ -185,14 +209,26 @@ def _inventory(leg: LegDir, name: str, left: list[Row]) -> tuple[pl.DataFrame | 
         return None, Disk(reason="no inventory of the files")
     try:
         found = pl.read_parquet(leg.inventory)
-        files = found.select("generation", "rank", "file", "file_bytes").unique()
+        files = found.select("generation", "rank", "file", pl.col("file_bytes").cast(pl.Int64)).unique()
         bytes_ = files.group_by("generation", "rank").agg(pl.col("file_bytes").sum())
     except (pl.exceptions.PolarsError, OSError) as error:
         cause = str(error).splitlines()[0]
-        left.append(LeftOut("bad_inventory", leg.inventory, cause).row(name, "inventory"))
+        left.append(LeftOut(BAD_INVENTORY, leg.inventory, cause).row(name, "inventory"))
         return None, Disk(reason=f"the inventory cannot be read: {cause}")
+    negative = files.filter(pl.col("file_bytes") < 0).sort("generation", "file").rows()
+    if negative:
+        generation, _, file, size = negative[0]
+        cause = f"file {file} of generation {generation} has {size} bytes"
+        left.append(LeftOut(BAD_INVENTORY, leg.inventory, cause).row(name, "inventory"))
+        return None, Disk(reason=f"the inventory cannot be true: {cause}")
+    # A sum would pass over a size that nobody read: the generation would seem to hold less.
+    unread = files.filter(pl.col("file_bytes").is_null()).sort("generation", "file").rows()
+    unknown = {
+        generation: f"the inventory has no size of file {file} of generation {generation}"
+        for generation, _, file, _ in reversed(unread)
+    }
     sizes = {(generation, rank): size for generation, rank, size in bytes_.rows()}
-    return (found if usable(found) else None), Disk(bytes=sizes)
+    return (found if usable(found) else None), Disk(bytes=sizes, unknown=unknown)
 
 
 def _expected(run: Run, file: Path) -> Expected:
@@ -294,10 +330,20 @@ def _commit(directory: RunDir) -> str:
     """The code's commit, marked where it was changed; what nobody recorded is a value of its own."""
     if not directory.manifest.exists():
         return UNKNOWN_COMMIT
+    if _no_object(directory.manifest):
+        return UNKNOWN_COMMIT
     code = _read_json(directory.manifest, dict).get("code")
     if not isinstance(code, dict) or not code.get("commit"):
         return UNKNOWN_COMMIT
     return f"{code['commit']}+changes" if code.get("modified") else str(code["commit"])
+
+
+def _no_object(path: Path) -> bool:
+    """Whether the file is JSON, but of nothing that has fields."""
+    try:
+        return not isinstance(msgspec.json.decode(path.read_bytes()), dict)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return False  # the reader of its fields says what is wrong
 
 
 def _writer_flags(saves: list[Row]) -> list[str]:

@@ -31,15 +31,17 @@ def newest_campaign(root: Path) -> Path:
 def find_runs(paths: Sequence[Path]) -> list[Path]:
     """Run directories named by `paths`: runs, campaigns, or roots of campaigns. Some may not exist.
 
-    A path that is nothing of the kind is returned as it is, so that it gets listed as left out;
-    one that does not exist is a mistake on the command line: SpecError.
+    A file is returned as it is, so that it gets listed as left out; a path that does not exist, and
+    a directory with no run in it, are mistakes on the command line: SpecError.
     """
-    found: dict[Path, None] = {}
+    found: dict[Path, Path] = {}
     for path in paths:
         if not path.exists():
             raise SpecError(f"{path}: no such directory; give runs, campaigns or a root of campaigns")
-        found.update(dict.fromkeys(_runs_below(path)))
-    return list(found)
+        for run in _runs_below(path):
+            # One run has many names: relative, absolute, through a link. It is listed under the first.
+            found.setdefault(run.resolve(), run)
+    return list(found.values())
 
 
 def is_run(path: Path) -> bool:
@@ -56,11 +58,50 @@ def _runs_below(path: Path) -> list[Path]:
     if is_run(path) or not path.is_dir():
         return [path]
     if _is_campaign(path):
-        children = [child for child in path.iterdir() if child.is_dir() and not child.name.startswith(".")]
+        children = [child for child in path.iterdir() if _of_a_run(child) and not child.name.startswith(".")]
         return sorted({*children, *(path / run_id for run_id in _ledger(path))})
-    return [run for child in sorted(path.iterdir()) if _is_campaign(child) for run in _runs_below(child)] or [
-        path
-    ]
+    campaigns = [child for child in sorted(path.iterdir()) if _is_campaign(child)]
+    if not campaigns:
+        raise SpecError(f"{path}: no run in it; give runs, campaigns or a root of campaigns")
+    return [run for campaign in campaigns for run in _runs_below(campaign)]
+
+
+def _of_a_run(path: Path) -> bool:
+    """Whether the directory holds any file of a run, be it damaged; another one is somebody's own."""
+    run = RunDir(path)
+    return path.is_dir() and (is_run(path) or run.manifest.exists() or run.script.exists())
+
+
+def bad_ledgers(paths: Sequence[Path]) -> list[tuple[Path, str]]:
+    """Ledgers of the campaigns in `paths` that do not say which runs were planned, with the reason."""
+    found: dict[Path, tuple[Path, str]] = {}
+    for path in paths:
+        below = [path, *sorted(path.iterdir())] if path.is_dir() and not is_run(path) else []
+        for campaign in below:
+            ledger = CampaignDir(campaign).ledger
+            if ledger.is_file() and (reason := _bad_ledger(ledger)):
+                found.setdefault(ledger.resolve(), (ledger, reason))
+    return list(found.values())
+
+
+def _bad_ledger(ledger: Path) -> str | None:
+    try:
+        runs = msgspec.json.decode(ledger.read_bytes())["runs"]
+    except OSError as error:
+        return f"the ledger cannot be read ({error.strerror})"
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        return f"the ledger is not JSON ({error})"
+    except (KeyError, TypeError, IndexError):
+        return "the ledger lists no runs: which were planned is not known"
+    if not isinstance(runs, list) or not all(map(_run_id, runs)):
+        return "the ledger's runs have no identity: which were planned is not known"
+    return None
+
+
+def _run_id(item: Any) -> str | None:
+    """A run's identity from its entry in a ledger; None where the entry has none."""
+    found = item.get("run_id") if isinstance(item, dict) else item
+    return found if isinstance(found, str) and found else None
 
 
 def impossible(paths: Sequence[Path]) -> list[dict[str, str]]:
@@ -72,14 +113,16 @@ def impossible(paths: Sequence[Path]) -> list[dict[str, str]]:
     found: dict[tuple[str, ...], dict[str, str]] = {}
     for campaign in campaigns:
         for entry in _listed(campaign, "skipped"):
-            row = {key: str(entry[key]) for key in ("framework", "strategy", "format", "reason")}
+            if not isinstance(entry, dict):
+                continue
+            row = {key: str(entry.get(key, "")) for key in ("framework", "strategy", "format", "reason")}
             found[tuple(row.values())] = {"campaign": campaign.name, **row}
     return list(found.values())
 
 
 def _ledger(campaign: Path) -> list[str]:
     """Run identities that the campaign planned; none where its ledger cannot be read."""
-    return [str(item["run_id"] if isinstance(item, dict) else item) for item in _listed(campaign, "runs")]
+    return [run_id for item in _listed(campaign, "runs") if (run_id := _run_id(item))]
 
 
 def _listed(campaign: Path, key: str) -> list[Any]:

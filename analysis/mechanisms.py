@@ -101,7 +101,9 @@ def _agreed(values: Iterable[Any]) -> Any:
 def _files(files: pl.DataFrame) -> Row:
     """Medians over checkpoints: files, bytes in all, the largest file, the fullest rank, and the spread."""
     names = ("files", "checkpoint_bytes", "largest_file_bytes", "fullest_rank_bytes", "spread", "compression")
-    known = files.drop_nulls("file_bytes")
+    # A checkpoint with one file of unknown size has no known sum.
+    unknown = files.filter(pl.col("file_bytes").is_null()).select("run", "generation")
+    known = files.join(unknown, on=["run", "generation"], how="anti")
     per_rank = known.group_by("run", "generation", "rank").agg(pl.col("file_bytes").sum())
     found: dict[str, list[float]] = {name: [] for name in names}
     for (run, generation), part in known.group_by("run", "generation"):

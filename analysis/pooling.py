@@ -13,13 +13,16 @@ from typing import Any
 
 import msgspec
 
-from analysis.checkpoints import NOT_MEASURED
+from analysis.checkpoints import NOT_MEASURED, RECORDED
 from analysis.finding import counted
 from analysis.stats import Interval, median_interval
-from analysis.tables import Tables
+from analysis.tables import PHASE_COLUMNS, Tables
+from hpcckpt.records import SERIALIZE, SYNC, WRITE
 
 Row = dict[str, Any]
 GROUP = ("framework", "strategy", "format", "model", "durable", "interval_steps", "faults", "site")
+IN_COMPOSITES = tuple(PHASE_COLUMNS[phase] for phase in (SERIALIZE, WRITE, SYNC))
+"""Phases that are None where they were recorded as part of a composite that could not be split."""
 SEPARATE = ("conditions", "commit")
 
 
@@ -56,16 +59,21 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
         return [save for run in self.runs for save in self.saves[run["run"]]]
 
     def per_run(self, column: str) -> dict[str, float]:
-        """run -> median of the column over its checkpoints; runs without any value are not in it."""
-        values = {
-            run["run"]: [save[column] for save in self.saves[run["run"]] if save[column] is not None]
-            for run in self.runs
-        }
-        return {run: median(found) for run, found in values.items() if found}
+        """run -> median of the column over its checkpoints; runs without any value are not in it.
+
+        Nor is a run where a phase stayed in a composite in some of its checkpoints: those are the ones
+        that hold it, and the median over the others would be 0.
+        """
+        values = {run["run"]: [save[column] for save in self.saves[run["run"]]] for run in self.runs}
+        if column in IN_COMPOSITES:
+            values = {run: found for run, found in values.items() if None not in found}
+        known = {run: [value for value in found if value is not None] for run, found in values.items()}
+        return {run: median(found) for run, found in known.items() if found}
 
     def over_saves(self, column: str, reason: str | None = None) -> Interval:
         """Median and interval over runs of a column of `saves`; `reason` is the column that says why not."""
-        why = self._why(self.checkpoints(), reason)
+        unknown = [save for save in self.checkpoints() if save[column] is None]
+        why = self._why(unknown or self.checkpoints(), reason)
         return median_interval([] if self.reason else list(self.per_run(column).values()), reason=why)
 
     def over_runs(self, column: str, reason: str | None = None) -> Interval:
@@ -75,6 +83,8 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
 
     def _why(self, rows: list[Row], column: str | None) -> str:
         found = next((row[column] for row in rows if column and row[column]), None)
+        if found == RECORDED:
+            found = "recorded as one phase with another"
         fallback = "no checkpoints" if self.runs else "no trusted run"
         return self.reason or (str(found).removeprefix(NOT_MEASURED) if found else fallback)
 

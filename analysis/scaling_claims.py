@@ -103,7 +103,8 @@ def one_writer(group: Group) -> Finding | None:
     unseen = next((save for save in saves if save["writers_seen"] is None), None)
     if unseen:
         return not_measured(code, claim, group.title, unseen["trace_reason"], largest.evidence, unit="rank-s")
-    idle, stall = largest.over_saves("idle_rank_s"), largest.over_saves("stall_s")
+    # The writer's own waiting is not the others': with it, the share could exceed all of their time.
+    idle, stall = largest.over_saves("others_idle_rank_s"), largest.over_saves("stall_s")
     share = (idle.value or 0.0) / max((largest.ranks - 1) * (stall.value or 0.0), 1e-9)
     writers = sorted({save["writers_seen"] for save in saves})
     supports = writers == [1] and share >= WAIT_SHARE
@@ -114,7 +115,7 @@ def one_writer(group: Group) -> Finding | None:
         verdict="supports" if supports else "contradicts",
         level="warning" if supports else "ok",
         group=group.title,
-        sentence=f"{who}; ranks idled {idle.value:.4g} rank-seconds per checkpoint, "
+        sentence=f"{who}; the others idled {idle.value:.4g} rank-seconds per checkpoint, "
         f"{100 * share:.0f} % of all others waiting the whole stall",
         value=idle.value,
         unit="rank-s",
@@ -140,6 +141,8 @@ def overhead_agrees(group: Group) -> Finding:
         reasons = (run["overhead_reason"] for pool in group.pools for run in pool.runs)
         reason = next(filter(None, reasons), _why_nothing(group)) if pools else _why_nothing(group)
         return not_measured(code, claim, group.title, reason, _evidence(group.pools), unit="s")
+    if len(runs) < 2:
+        return not_measured(code, claim, group.title, "one run", [run["run"] for run, _ in runs], unit="s")
     # Overhead is a sum over checkpoints, so it is the mean stall that it must equal, not the median.
     stalls = {run["run"]: mean(save["stall_s"] for save in pool.saves[run["run"]]) for run, pool in runs}
     apart = median_interval([run["overhead_per_checkpoint_s"] - stalls[run["run"]] for run, _ in runs])

@@ -71,7 +71,7 @@ def _who_waited(each: Pool) -> list[str]:
         return []
     after, inside = each.over_saves("others_wait_after_s"), each.over_saves("others_wait_inside_s")
     waited = (after.value or 0.0) + (inside.value or 0.0)
-    idle, before = each.over_saves("idle_rank_s"), each.over_saves("wait_before_s")
+    idle, before = each.over_saves("others_idle_rank_s"), each.over_saves("wait_before_s")
     words = f"The other ranks waited {waited:.4g} s each for it, {idle.value:.4g} rank-seconds in all"
     saves = [save for save in each.checkpoints() if save["last_to_arrive"] is not None]
     if not before.value:

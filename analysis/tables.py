@@ -119,6 +119,7 @@ SAVES = {
     "others_wait_inside_s": (REAL, "mean over the other ranks; null: one rank"),
     "others_wait_after_s": (REAL, "mean over the other ranks; null: one rank"),
     "idle_rank_s": (REAL, "sum over ranks of wait_inside and wait_after"),
+    "others_idle_rank_s": (REAL, "the same over all ranks but the one that was given most bytes"),
     "background_s": (REAL, "longest background work, apart from the stall"),
     "unattributed_max_s": (REAL, "largest over ranks"),
     "unattributed_ok": (FLAG, "law 2: at most 1 % of the stall or 1 ms on every rank"),
@@ -228,8 +229,11 @@ LAWS = {
 }
 
 LEFT_OUT = {
-    "run": (TEXT, "CAMPAIGN/RUN_ID, or the path that was given"),
-    "scope": (TEXT, "run: nothing of it is counted; trace: its I/O trace is not, its timers are"),
+    "run": (TEXT, "CAMPAIGN/RUN_ID, or the campaign"),
+    "scope": (
+        TEXT,
+        "what is not counted: run, all of it; trace; inventory, its files; campaign, which runs were planned",
+    ),
     "code": (TEXT, "stable code of the cause"),
     "file": (TEXT, "file that shows it"),
     "reason": (TEXT, "the cause in words"),

@@ -9,13 +9,29 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 import random
-from typing import Any, Literal
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal, TypeVar
 
 import msgspec
+from msgspec import inspect
 
 from hpcckpt.errors import SpecError, nearest
-from hpcckpt.records import CONTROL, SCHEMA_VERSION, TRAIN
+from hpcckpt.records import CONTROL, SCHEMA_VERSION, STALL_PHASES, TRAIN, WAIT_AFTER
+
+T = TypeVar("T")
+
+NAME = re.compile("[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+"""What names directories, jobs and locks: no separator, no leading dot or dash, no blank."""
+MOST_RANKS = 1_000_000
+"""Of nodes, and of ranks per node: more is a slip of the keyboard."""
+
+# Where a fault can be planted.
+AFTER_SAVE = "after_save"
+CONTROL_POINTS = ("before_save", "step")
+FAULT_POINTS = (*CONTROL_POINTS, AFTER_SAVE, *(phase for phase in STALL_PHASES if phase != WAIT_AFTER))
 
 Kind = Literal["parameter", "optimizer", "buffer", "rng", "data_position", "other"]
 """The kinds of state that can be left out of a checkpoint: `records.KINDS` without containers."""
@@ -26,7 +42,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     rank: int
     at: str
-    """`before_save`, `step`, or the name of a phase that the rank enters."""
+    """`before_save`, `step`, the name of a phase that the rank enters, or `after_save` (for `corrupt` only)."""
     action: Literal["sleep", "kill", "raise", "hang", "corrupt"]
     seconds: float = 0.0
     generation: int | None = None
@@ -82,7 +98,10 @@ class Axes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Only(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where every key of `when` holds, only these node counts are kept; "ends" = the smallest and largest."""
+    """Where every key of `when` (axis to value, or to a list of values) holds, only these node counts are kept.
+
+    "ends" = the smallest and largest.
+    """
 
     when: dict[str, Any]
     nodes: list[int] | Literal["ends"]
@@ -176,10 +195,215 @@ def _replace(struct: Any, changes: dict[str, Any], where: str) -> Any:
     for key in changes:
         if key not in known:
             raise SpecError(f"{where}: unknown key {key!r}; {nearest(key, known)}")
+    return to_struct({**msgspec.to_builtins(struct), **changes}, type(struct), where)
+
+
+def to_struct(plain: dict[str, Any], kind: type[T], where: str = "") -> T:
+    """The struct of plain data; the SpecError of a wrong value has its dotted key, below `where`, in front."""
+    values = list(_walk(plain, inspect.type_info(kind), where))
+    for key, value, info in values:
+        known = _choices(value, _alternatives(info)) if isinstance(value, str) else None
+        if known is not None:
+            raise SpecError(f"{key}: unknown value {value!r}; {known}")
     try:
-        return msgspec.convert({**msgspec.to_builtins(struct), **changes}, type(struct))
-    except msgspec.ValidationError as error:
-        raise SpecError(f"{where}: {error}") from error
+        return msgspec.convert(plain, kind)
+    except msgspec.ValidationError as failure:
+        raise SpecError(_explain(failure, where, [(key, value) for key, value, _ in values])) from failure
+
+
+def _explain(failure: msgspec.ValidationError, where: str, values: list[tuple[str, Any]]) -> str:
+    """The decoder's complaint with the key in front: `axes.nodes[1]: expected int, got str`."""
+    text, _, path = str(failure).replace("`", "").partition(" - at ")
+    path = _dotted(where, re.sub(r"^\$\.?", "", path).replace("[...]", ".*"))
+    missing = re.fullmatch("Object missing required field (.*)", text)
+    if "*" in path:  # the decoder hides a table's own keys; what it got there, or missed, tells which one it is
+        pattern, got = re.escape(path).replace(r"\*", r"[^.\[]+"), text.rpartition("got ")[2]
+        for key, value in values:
+            if not re.fullmatch(pattern, key):
+                continue
+            if missing[1] not in value if missing else _TOML_TYPES.get(type(value)) == got:
+                path = key
+                break
+    if missing:
+        return f"missing required key {_dotted(path, missing[1])!r}; add it"
+    text = f"{text[0].lower()}{text[1:]}"
+    return f"{path}: {text}" if path else text
+
+
+_TOML_TYPES = {dict: "object", list: "array", str: "str", int: "int", float: "float", bool: "bool"}
+
+
+def _walk(value: Any, info: inspect.Type, where: str) -> Iterator[tuple[str, Any, inspect.Type]]:
+    """Each value with its dotted key and the type that belongs there, outermost first."""
+    yield where, value, info
+    for key, item, below in _children(value, info, where):
+        yield from _walk(item, below, key)
+
+
+def _children(value: Any, info: inspect.Type, where: str) -> Iterator[tuple[str, Any, inspect.Type]]:
+    if isinstance(info, inspect.StructType) and isinstance(value, dict):
+        fields = ((field.encode_name, field.type) for field in info.fields)
+        yield from ((_dotted(where, key), value[key], kind) for key, kind in fields if key in value)
+    elif isinstance(info, inspect.DictType) and isinstance(value, dict):
+        yield from ((_dotted(where, key), item, info.value_type) for key, item in value.items())
+    elif isinstance(value, list):
+        lists = (part for part in _alternatives(info) if isinstance(part, inspect.ListType))
+        yield from ((f"{where}[{i}]", item, part.item_type) for part in lists for i, item in enumerate(value))
+
+
+def _choices(word: str, alternatives: tuple[inspect.Type, ...]) -> str | None:
+    """What could be meant by a word that is none of the literals; None where it may stand."""
+    literals = [name for part in alternatives if isinstance(part, inspect.LiteralType) for name in part.values]
+    if not literals or word in literals:
+        return None
+    hint = nearest(word, map(str, literals))
+    others = {inspect.IntType: "a whole number", inspect.ListType: "a list"}
+    also = [others[type(part)] for part in alternatives if type(part) in others]
+    return hint if hint.endswith("?") else " or ".join([hint, *also])
+
+
+def _alternatives(info: inspect.Type) -> tuple[inspect.Type, ...]:
+    return info.types if isinstance(info, inspect.UnionType) else (info,)
+
+
+def _dotted(where: str, key: str) -> str:
+    return f"{where}.{key}" if where and key else where or key
+
+
+def check(experiment: Experiment) -> None:
+    """Raises SpecError for what the types allow and no run can mean.
+
+    Looks at the experiment as it would run: of one size, with a command line's changes or without.
+    """
+    check_name("name", experiment.name)
+    _at_least("repeats", experiment.repeats, 1)
+    _check_settings(experiment.settings)
+    _check_counts(experiment.axes, experiment.settings.steps)
+    if experiment.faults:
+        found = points(experiment)
+        for index, fault in enumerate(experiment.faults):
+            _check_fault_words(f"faults[{index}]", fault, experiment.settings)
+            _check_fault_numbers(f"faults[{index}]", fault, experiment.settings.steps, found)
+
+
+def check_name(key: str, name: str) -> None:
+    """Raises SpecError for a name that could not be a directory's or a job's."""
+    if not NAME.fullmatch(name):
+        raise SpecError(
+            f"{key}: {name!r} must be 1 to 64 letters, digits, dots, underscores or dashes, "
+            "the first a letter or a digit"
+        )
+
+
+def _at_least(key: str, value: float, least: float) -> None:
+    if not value >= least:  # so that nan fails too
+        raise SpecError(f"{key}: {value} must be at least {least}")
+
+
+def _positive(key: str, seconds: float) -> None:
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise SpecError(f"{key}: {seconds} must be finite and more than 0")
+
+
+def _not_negative(key: str, seconds: float) -> None:
+    if not (math.isfinite(seconds) and seconds >= 0):
+        raise SpecError(f"{key}: {seconds} must be finite and at least 0")
+
+
+def _check_settings(settings: Settings) -> None:
+    _at_least("settings.steps", settings.steps, 2)
+    _at_least("settings.batch_per_rank", settings.batch_per_rank, 1)
+    _at_least("settings.seed", settings.seed, 0)
+    if settings.keep != "all":
+        _at_least("settings.keep", settings.keep, 1)
+    _positive("settings.leg_limit_s", settings.leg_limit_s)
+    _not_negative("settings.drain_limit_s", settings.drain_limit_s)
+    if settings.include == []:
+        raise SpecError("settings.include: [] must name at least one kind of state; left out, it means all")
+
+
+def _check_counts(axes: Axes, steps: int) -> None:
+    for axis in ("nodes", "ranks_per_node", "interval_steps"):
+        for count in getattr(axes, axis):
+            _at_least(f"axes.{axis}", count, 1)
+            if axis != "interval_steps" and count > MOST_RANKS:
+                raise SpecError(f"axes.{axis}: {count} must be at most {MOST_RANKS}")
+            if axis == "interval_steps" and count >= steps:
+                raise SpecError(
+                    f"axes.interval_steps: {count} must be less than settings.steps ({steps}): "
+                    "no checkpoint would be written"
+                )
+
+
+def _check_fault_words(where: str, fault: Fault, settings: Settings) -> None:
+    """A fault that is planted where nothing ever happens would prove nothing."""
+    for key, word, known in (("leg", fault.leg, (TRAIN, CONTROL)), ("at", fault.at, FAULT_POINTS)):
+        if word not in known:
+            raise SpecError(f"{where}.{key}: unknown value {word!r}; {nearest(word, known)}")
+    if (fault.action == "corrupt") != (fault.at == AFTER_SAVE):
+        raise SpecError(
+            f"{where}.at: {fault.at!r} with action {fault.action!r} can never happen: "
+            f"'corrupt' needs at = {AFTER_SAVE!r}, and nothing else can be planted there"
+        )
+    if fault.leg == CONTROL and fault.at not in CONTROL_POINTS:
+        raise SpecError(
+            f"{where}.at: {fault.at!r} can never happen in the control, which saves nothing; "
+            f"known there: {', '.join(CONTROL_POINTS)}"
+        )
+    if fault.at == AFTER_SAVE and settings.barrier == "none":
+        raise SpecError(
+            f"{where}.at: {fault.at!r} can never happen with settings.barrier = 'none', "
+            "which leaves no pause behind a save"
+        )
+
+
+def _check_fault_numbers(where: str, fault: Fault, steps: int, found: list[Point]) -> None:
+    ranks = (point.nodes * point.ranks_per_node for point in found)
+    _below(f"{where}.rank", fault.rank, ranks, "number of ranks")
+    if fault.at == "step":
+        _below(f"{where}.generation", fault.generation or 0, [steps], "number of steps")
+    else:
+        saves = ((steps - 1) // point.interval_steps for point in found)
+        _below(f"{where}.generation", fault.generation or 0, saves, "number of generations")
+    _not_negative(f"{where}.seconds", fault.seconds)
+    if fault.action == "sleep":
+        _positive(f"{where}.seconds", fault.seconds)
+
+
+def _below(key: str, value: int, counts: Iterable[int], what: str) -> None:
+    """The largest count decides: beyond it, the fault would happen in no run at all."""
+    most = max(counts, default=None)
+    if value < 0 or (most is not None and value >= most):
+        bound = "" if most is None else f" and less than {most}, the largest {what} of any run"
+        raise SpecError(f"{key}: {value} must be at least 0{bound}")
+
+
+def check_rules(experiment: Experiment) -> None:
+    """Raises SpecError for a value in a rule that its axis never has: such a rule would do nothing.
+
+    Looks at a whole file, with all sizes: a size, or a command line, may use a part of an axis only.
+    """
+    rules = [(f"exclude[{i}]", entry) for i, entry in enumerate(experiment.exclude)]
+    rules += [(f"only[{i}].when", rule.when) for i, rule in enumerate(experiment.only)]
+    for name, size in experiment.sizes.items():
+        rules += [(f"sizes.{name}.only[{i}].when", rule.when) for i, rule in enumerate(size.only)]
+    for where, rule in rules:
+        for axis, wanted in rule.items():
+            known = [*getattr(experiment.axes, axis)]
+            for size in experiment.sizes.values():
+                known += size.axes.get(axis, [])
+            for value in wanted if isinstance(wanted, list) else [wanted]:
+                _check_rule_value(f"{where}.{axis}", value, known, axis)
+
+
+def _check_rule_value(key: str, value: Any, known: list[Any], axis: str) -> None:
+    # true == 1 in Python, but not in an experiment file
+    if any(type(value) is type(other) and value == other for other in known):
+        return
+    names = [str(other).lower() if isinstance(other, bool) else str(other) for other in dict.fromkeys(known)]
+    words = isinstance(value, str) and all(isinstance(other, str) for other in known)
+    hint = nearest(value, names) if words else f"known: {', '.join(names)}"
+    raise SpecError(f"{key}: {value!r} is no value of axes.{axis}; {hint}")
 
 
 def points(experiment: Experiment) -> list[Point]:
@@ -205,7 +429,7 @@ def _kept(point: Point, experiment: Experiment) -> bool:
         return False
     ends = {min(experiment.axes.nodes), max(experiment.axes.nodes)}
     for rule in experiment.only:
-        applies = all(getattr(point, key) == value for key, value in rule.when.items())
+        applies = all(_is(getattr(point, key), value) for key, value in rule.when.items())
         if applies and point.nodes not in (ends if rule.nodes == "ends" else rule.nodes):
             return False
     return True

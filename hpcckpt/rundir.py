@@ -30,7 +30,7 @@ TRANSITIONS: dict[str, frozenset[str]] = {
     RUNNING: frozenset({QUEUED, RUNNING, DONE, FAILED, INTERRUPTED}),
     FAILED: frozenset({QUEUED, FAILED}),
     INTERRUPTED: frozenset({QUEUED, INTERRUPTED}),
-    DONE: frozenset({DONE}),
+    DONE: frozenset({QUEUED, DONE}),  # again where its closing lines are gone
 }
 
 
@@ -99,13 +99,19 @@ class RunDir:
     def read_state(self) -> State:
         """The state; a run without a state file is queued. Raises RunError for an unreadable one."""
         try:
-            return msgspec.json.decode(self.state.read_bytes(), type=State)
+            found = msgspec.json.decode(self.state.read_bytes(), type=State)
         except FileNotFoundError:
             return State(state=QUEUED)
-        except msgspec.MsgspecError as error:
-            raise RunError(
-                f"{self.state}: not a state file ({error}); remove the run directory to repeat it"
-            ) from error
+        except OSError as error:
+            raise self._unreadable(error.strerror or str(error)) from error
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise self._unreadable(str(error)) from error
+        if found.state not in TRANSITIONS:
+            raise self._unreadable(f"unknown state {found.state!r}")
+        return found
+
+    def _unreadable(self, why: str) -> RunError:
+        return RunError(f"{self.state}: not a state file ({why}); remove the run directory to repeat it")
 
     def write_state(self, **changes: Any) -> State:
         """Move to another state, or change its fields. Raises RunError for a move that is not allowed."""
@@ -148,12 +154,14 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path, kind: type[Any] = dict) -> Any:
-    """Read what `write_json` wrote. Raises TraceError for another schema version or broken content."""
+    """Read what `write_json` wrote. Raises TraceError for another schema version, broken or no content."""
     try:
         plain = msgspec.json.decode(path.read_bytes())
         version = plain.get("schema_version") if isinstance(plain, dict) else None
         if version != SCHEMA_VERSION:
             raise TraceError(f"{path}: schema version {version}, this release reads {SCHEMA_VERSION}")
         return msgspec.convert(plain, kind)
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read ({error.strerror or error})") from error
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise TraceError(f"{path}: not a valid {kind.__name__} ({error})") from error

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from hpcckpt.errors import ExitCode, HpcCkptError, SpecError, SubmitError
+from hpcckpt.errors import ExitCode, HpcCkptError, SiteError, SpecError, SubmitError
 from hpcckpt.rundir import FAILED, CampaignDir
 from jobs import campaign, identity, preflight, spec, submission
 from jobs import plan as plans
@@ -32,6 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     try:
         code: int = options.command(options)
+        sys.stdout.flush()
         return code
     except HpcCkptError as error:
         print(f"{options.prog}: {error}", file=sys.stderr)
@@ -39,8 +40,21 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except BrokenPipeError:  # whoever read the output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _silence()
         return ExitCode.OK
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"{options.prog}: {where}{error.strerror or error}", file=sys.stderr)
+        _silence()
+        return ExitCode.REFUSED if options.command is submit else ExitCode.BAD_SPEC
+
+
+def _silence() -> None:
+    """What is still in standard output's buffer cannot be written; Python would say so at its end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def parser() -> argparse.ArgumentParser:
@@ -66,9 +80,9 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _runs_option(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument(
-        "--runs", type=Path, default=Path("runs"), metavar="DIR", help="where campaigns are kept"
-    )
+    default = Path(os.environ.get("HPCCKPT_RUNS") or "runs")
+    where = "where campaigns are kept; default: $HPCCKPT_RUNS, else runs"
+    sub.add_argument("--runs", type=Path, default=default, metavar="DIR", help=where)
 
 
 def _going_options(sub: argparse.ArgumentParser) -> None:
@@ -116,14 +130,26 @@ def _plan(options: argparse.Namespace) -> Plan:
         spec.check_values(resolved.axes)
     except SpecError as error:
         raise SpecError(f"command line: {error}") from error
-    scratch = sites.scratch_of(site, options.scratch)
+    scratch = _scratch(site, options.scratch)
     return plans.make(resolved, file, site, scratch, identity.tracer_name(site, options.tracer))
+
+
+def _scratch(site: Site, option: str | None) -> Path:
+    """The directory of the checkpoints; what is wrong with the option is said of the option."""
+    if option is not None and not option.strip():
+        raise SpecError("--scratch: needs a directory")
+    if option is not None and "$" in os.path.expandvars(option):
+        raise SpecError(f"--scratch {option}: holds a variable that is not set")
+    return sites.scratch_of(site, option)
 
 
 def _dry_run(plan: Plan, path: Path, exists: bool, retry: bool) -> int:
     """Print the scripts of the runs that would be submitted."""
     pending = set(Campaign(path).pending(retry)) if exists else {run.run_id for run in plan.runs}
-    if not pending:
+    running = Campaign(path).driven() if exists else {}
+    for state in running.values():
+        print(f"1 run still runs under driver {state.driver_pid}", file=sys.stderr)
+    if not pending and not running:
         print(f"nothing to do: campaign {path.name} is complete; --new begins another", file=sys.stderr)
     for job in campaign.jobs_of(plan, path):
         if job.run.run_id in pending:
@@ -142,9 +168,9 @@ def _go(plan: Plan, path: Path, exists: bool, options: argparse.Namespace) -> in
     try:
         owner = campaign.create(plan, path)
         pending = owner.pending(options.retry)
-        _introduce(plan, owner, exists, pending, options.retry)
-        if not pending:
-            return submission.result(owner)
+        running = _introduce(plan, owner, exists, pending, options.retry)
+        if not pending and not (running and options.wait):
+            return ExitCode.OK if running else submission.result(owner)
         if options.wait:
             return _work(owner, plan.site, pending)
         return _in_background(owner, plan.site, pending, lock)
@@ -164,8 +190,8 @@ def _busy(name: str, lock: Lock) -> SubmitError:
     return SubmitError(f"campaign {name} is being submitted by {where}; watch it by 'python -m jobs status'")
 
 
-def _introduce(plan: Plan, owner: Campaign, exists: bool, pending: list[str], retry: bool) -> None:
-    """Say what will be done, and what won't and why."""
+def _introduce(plan: Plan, owner: Campaign, exists: bool, pending: list[str], retry: bool) -> bool:
+    """Say what will be done, and what won't and why; whether something runs already."""
     states = owner.states()
     failed = {run_id: state for run_id, state in states.items() if state.state == FAILED and not retry}
     how = "continuing" if exists else "new"
@@ -176,10 +202,17 @@ def _introduce(plan: Plan, owner: Campaign, exists: bool, pending: list[str], re
         print(f"not possible: {skipped.framework} {skipped.strategy} {skipped.format}: {skipped.reason}")
     for run_id, state in failed.items():
         print(f"not repeated without --retry: {run_id}: {outcome(state)}")
-    if not pending:
-        end = f"{len(failed)} failed" if failed else "everything is done"
-        print(f"{end}; --new begins another campaign")
+    broken = [state for state in states.values() if state.state == campaign.UNREADABLE]
+    for state in broken:
+        print(f"left out: {state.reason}")
+    running = owner.driven()
+    for state in running.values():
+        print(f"1 run still runs under driver {state.driver_pid}")
+    if not pending and not running:
+        counted = [f"{len(failed)} failed"] * bool(failed) + [f"{len(broken)} unreadable"] * bool(broken)
+        print(f"{', '.join(counted) or 'everything is done'}; --new begins another campaign")
     sys.stdout.flush()
+    return bool(running)
 
 
 def _work(owner: Campaign, site: Site, pending: list[str]) -> int:
@@ -203,6 +236,8 @@ def _in_background(owner: Campaign, site: Site, pending: list[str], lock: Lock) 
     code = ExitCode.UNEXPECTED
     try:
         code = Submission(owner, site, pending, Plain()).run()
+    except (HpcCkptError, OSError) as error:
+        print(error, file=sys.stderr)
     finally:
         sys.stdout.flush()
         os._exit(code)  # the parent's own clean-up is not this process's
@@ -218,7 +253,18 @@ def resume(options: argparse.Namespace) -> int:
     if {run.run_id for run in plan.runs} != set(ledger.runs):
         changed = campaign.difference(owner, plan)
         raise SpecError(f"campaign {owner.name} was begun with {changed}; submit it anew")
+    if owner.pending(options.retry):
+        _need_tracer(owner.name, site, ledger.tracer)
     return _go(plan, owner.paths.path, True, options)
+
+
+def _need_tracer(name: str, site: Site, tracer: str) -> None:
+    """Refuse a campaign whose tracer is gone before any of its runs fails for it."""
+    try:
+        identity.tracer_name(site, tracer)
+    except SiteError as error:
+        begun = f" ({site.darshan_lib})" if site.darshan_lib else ""
+        raise SiteError(f"campaign {name} was begun with tracer {tracer}{begun}: {error}") from error
 
 
 def status(options: argparse.Namespace) -> int:

@@ -7,15 +7,17 @@ change.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from hpcckpt.errors import SpecError
+from hpcckpt.errors import RunError, SpecError, SubmitError, TraceError
 from hpcckpt.experiment import Experiment, Job
 from hpcckpt.rundir import (
     DONE,
@@ -29,8 +31,12 @@ from hpcckpt.rundir import (
     read_json,
     write_json,
 )
-from jobs import preflight, process
+from jobs import preflight, process, ranks
 from jobs.plan import Plan, Skipped
+from jobs.site import Site
+
+UNREADABLE = "unreadable"
+"""In place of a state, where the state file says none."""
 
 
 class Ledger(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +61,12 @@ class Campaign:
 
     def __init__(self, path: Path) -> None:
         self.paths = CampaignDir(path.absolute())
-        self.ledger: Ledger = read_json(self.paths.ledger, Ledger)
+        try:
+            self.ledger: Ledger = read_json(self.paths.ledger, Ledger)
+        except TraceError as error:
+            raise SpecError(
+                f"{error}; 'submit --new' begins another campaign, or remove {self.paths.path}"
+            ) from error
 
     @property
     def name(self) -> str:
@@ -65,22 +76,50 @@ class Campaign:
         return self.paths.run(run_id)
 
     def states(self) -> dict[str, State]:
-        """Every run's state, in the campaign's order."""
-        return {run_id: self.run_dir(run_id).read_state() for run_id in self.ledger.runs}
+        """Every run's state, in the campaign's order; `unreadable` with its reason where there is none."""
+        return {run_id: _state(self.run_dir(run_id)) for run_id in self.ledger.runs}
+
+    def job(self, run_id: str) -> Job | None:
+        """What a run's `run.json` holds; None where it cannot be read."""
+        try:
+            job: Job = read_json(self.run_dir(run_id).run, Job)
+        except TraceError:
+            return None
+        return job
 
     def finished(self) -> bool:
         """Whether nothing is left to do without being told to retry."""
-        return all(state.state in (DONE, FAILED) for state in self.states().values())
+        states = self.states()
+        return not self.pending(retry=False) and all(s.state in (DONE, FAILED) for s in states.values())
 
     def pending(self, retry: bool) -> list[str]:
         """Runs that a submission must still do; those with a live driver are left to it."""
-        return [run_id for run_id, state in self.states().items() if _is_pending(state, retry)]
+        return [run_id for run_id, state in self.states().items() if self._is_pending(run_id, state, retry)]
+
+    def driven(self) -> dict[str, State]:
+        """The runs whose driver lives."""
+        return {run_id: state for run_id, state in self.states().items() if is_driven(state)}
+
+    def _is_pending(self, run_id: str, state: State, retry: bool) -> bool:
+        if state.state == RUNNING:
+            return not is_driven(state)
+        if state.state == DONE:  # which takes the closing lines as well
+            job = self.job(run_id)
+            return job is None or not ranks.closed(self.run_dir(run_id), job.run)
+        return state.state in (QUEUED, INTERRUPTED) or (retry and state.state == FAILED)
 
 
-def _is_pending(state: State, retry: bool) -> bool:
-    if state.state == RUNNING:
-        return not process.lives(state.driver_pid, state.driver_host, state.driver_start)
-    return state.state in (QUEUED, INTERRUPTED) or (retry and state.state == FAILED)
+def _state(run_dir: RunDir) -> State:
+    try:
+        return run_dir.read_state()
+    except RunError as error:
+        return State(state=UNREADABLE, reason=str(error))
+
+
+def is_driven(state: State) -> bool:
+    """Whether a run is under way and its driver lives."""
+    alive = process.lives(state.driver_pid, state.driver_host, state.driver_start)
+    return state.state == RUNNING and alive
 
 
 def candidates(runs_dir: Path, name: str) -> list[Path]:
@@ -111,20 +150,37 @@ def place(plan: Plan, runs_dir: Path, new: bool) -> tuple[Path, bool]:
     Runs whose identity differs (other versions, another tracer or file system) make another campaign.
     """
     existing = candidates(runs_dir, plan.name)
-    wanted = {run.run_id for run in plan.runs}
-    same = [c for c in map(Campaign, existing) if set(c.ledger.runs) == wanted]
-    unfinished = [c for c in same if not c.finished()]
-    if not new and same:
-        return (unfinished or same)[-1].paths.path, True
+    if not new:
+        readable, broken = _readable(existing)
+        wanted = {run.run_id for run in plan.runs}
+        same = [c for c in readable if set(c.ledger.runs) == wanted]
+        unfinished = [c for c in same if not c.finished()]
+        if same:
+            return (unfinished or same)[-1].paths.path, True
+        if broken:
+            raise broken[-1]  # it may be the one that is meant
     number = len(existing) + 1
     while _begun(path := runs_dir / (plan.name if number == 1 else f"{plan.name}-{number}")):
         number += 1
     return path, False
 
 
+def _readable(paths: list[Path]) -> tuple[list[Campaign], list[SpecError]]:
+    """The campaigns, and what is wrong with those that have no ledger that can be read."""
+    found, broken = [], []
+    for path in paths:
+        try:
+            found.append(Campaign(path))
+        except SpecError as error:
+            broken.append(error)
+    return found, broken
+
+
 def difference(owner: Campaign, plan: Plan) -> str:
     """In which facts the runs of a campaign differ from those of a plan, in words."""
-    job: Job = read_json(owner.run_dir(owner.ledger.runs[0]).run, Job)
+    job = next(filter(None, map(owner.job, owner.ledger.runs)), None)
+    if job is None:
+        return "other runs"
     same = [run for run in plan.runs if (run.point, run.repeat) == (job.run.point, job.run.repeat)]
     now = same[0].identity if same else {}
     keys = [key for key in job.run.identity if now.get(key) != job.run.identity[key]]
@@ -135,6 +191,12 @@ def _begun(path: Path) -> bool:
     return (path / "campaign.json").exists()
 
 
+def scratch_name(path: Path) -> str:
+    """Directory of a campaign below scratch: campaigns of one name in several places do not share it."""
+    digest = hashlib.sha256(str(path.absolute()).encode()).hexdigest()
+    return f"{path.name}-{digest[:8]}"
+
+
 def jobs_of(plan: Plan, path: Path) -> list[Job]:
     """What the runs' `run.json` will hold."""
     return [
@@ -142,7 +204,7 @@ def jobs_of(plan: Plan, path: Path) -> list[Job]:
             run=run,
             campaign=path.name,
             site=msgspec.to_builtins(plan.site),
-            scratch=str(plan.scratch / path.name / run.run_id),
+            scratch=str(plan.scratch / scratch_name(path) / run.run_id),
             virtual_nodes=plan.site.virtual_nodes,
             tracer=plan.tracer,
         )
@@ -151,15 +213,39 @@ def jobs_of(plan: Plan, path: Path) -> list[Job]:
 
 
 def create(plan: Plan, path: Path) -> Campaign:
-    """Write the runs and then the ledger: a campaign without a ledger has not begun. Needs the lock."""
-    directory = CampaignDir(path)
-    if not _begun(path):
-        for job in jobs_of(plan, path):
-            run_dir = directory.run(job.run.run_id)
-            write_json(run_dir.run, job)
-            write_json(run_dir.state, State(state=QUEUED, updated=time.time()))
-        write_json(directory.ledger, _ledger(plan, path.name))
+    """Write the runs and then the ledger: a campaign without a ledger has not begun. Needs the lock.
+
+    Of one that has begun, runs whose directory or `run.json` is lost are written again as the ledger has them.
+    """
+    try:
+        if _begun(path):
+            _restore(plan, Campaign(path))
+        else:
+            _write(plan, CampaignDir(path))
+    except OSError as error:
+        raise SubmitError(f"{path}: cannot be written ({error.strerror or error})") from error
     return Campaign(path)
+
+
+def _write(plan: Plan, directory: CampaignDir) -> None:
+    for job in jobs_of(plan, directory.path):
+        run_dir = directory.run(job.run.run_id)
+        write_json(run_dir.run, job)
+        write_json(run_dir.state, State(state=QUEUED, updated=time.time()))
+    write_json(directory.ledger, _ledger(plan, directory.path.name))
+
+
+def _restore(plan: Plan, owner: Campaign) -> None:
+    ledger = owner.ledger
+    begun = replace(
+        plan, site=msgspec.convert(ledger.site, Site), scratch=Path(ledger.scratch), tracer=ledger.tracer
+    )
+    for job in jobs_of(begun, owner.paths.path):
+        run_dir = owner.run_dir(job.run.run_id)
+        if owner.job(job.run.run_id) is None:
+            write_json(run_dir.run, job)
+        if not run_dir.state.exists():
+            write_json(run_dir.state, State(state=QUEUED, updated=time.time()))
 
 
 def _ledger(plan: Plan, name: str) -> Ledger:

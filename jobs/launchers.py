@@ -106,6 +106,8 @@ def find(command: str, python: str | None = None) -> Found:
     for launcher in LAUNCHERS:
         if launcher.command == command and re.search(launcher.version, said):
             return Found(launcher, path, said)
+    if not os.environ.get("HOME"):  # Open MPI then says nothing but that
+        raise SiteError(f"launcher: {path} --version says {said!r} and HOME is not set; set HOME")
     raise SiteError(f"launcher: {path} says {said!r}, which is no version this release can start ranks with")
 
 

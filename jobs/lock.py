@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
+from hpcckpt.errors import SubmitError
 from jobs import process
 
 
@@ -32,9 +35,12 @@ class Lock:
         self._descriptor: int | None = None
 
     def take(self) -> bool:
-        """Whether this process holds it now."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+        """Whether this process holds it now. Raises SubmitError where no lock can be written."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        except OSError as error:
+            raise SubmitError(f"{self.path}: cannot be written ({error.strerror or error})") from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -63,6 +69,12 @@ class Lock:
         except (OSError, msgspec.MsgspecError):
             return None
         return found if process.lives(found.pid, found.host, found.started) else None
+
+
+def of_machine(site: str) -> Lock:
+    """The lock of this user's runs on this host, wherever their campaigns are kept."""
+    name = re.sub(r"[^\w.-]", "_", site)
+    return Lock(Path(tempfile.gettempdir(), f"hpcckpt-{os.getuid()}-{name}.lock"))
 
 
 @contextmanager

@@ -13,7 +13,17 @@ import msgspec
 
 from hpcckpt import registry
 from hpcckpt.errors import SpecError
-from hpcckpt.experiment import Experiment, Point, Run, fingerprint, for_size, points, runs, with_nodes
+from hpcckpt.experiment import (
+    Experiment,
+    Point,
+    Run,
+    check,
+    fingerprint,
+    for_size,
+    points,
+    runs,
+    with_nodes,
+)
 from hpcckpt.strategies.base import supports
 from jobs import identity
 from jobs.site import Site
@@ -72,12 +82,27 @@ def resolve(experiment: Experiment, site: Site, request: Request) -> Experiment:
             raise SpecError(f"--repeats {request.repeats}: must be at least 1")
         changes["repeats"] = request.repeats
     if request.data is not None:
+        _check_data("--data", request.data)
         changes["settings"] = msgspec.structs.replace(sized.settings, data=str(Path(request.data).absolute()))
     result = with_nodes(msgspec.structs.replace(sized, **changes), request.nodes, request.ranks_per_node)
     largest = max(result.axes.nodes, default=0)
     if site.max_nodes is not None and largest > site.max_nodes:
         raise SpecError(f"{largest} nodes: site {site.name} has at most {site.max_nodes}")
+    data = result.settings.data
+    # A relative path is the job's to find: only here is it known to be this machine's.
+    if data is not None and (site.executor == "local" or Path(data).is_absolute()):
+        _check_data(f"{experiment.name}: settings.data", data)
+    try:
+        check(result)
+    except SpecError as error:  # the file by itself was sound in every size
+        raise SpecError(f"command line: {error}") from error
     return result
+
+
+def _check_data(key: str, directory: str) -> None:
+    """Every rank would fail at its start, after a wait in the queue."""
+    if not directory or not Path(directory).is_dir():
+        raise SpecError(f"{key}: {directory!r} is no directory; give the folder of CIFAR-10's own files")
 
 
 def make(experiment: Experiment, file: Path, site: Site, scratch: Path, tracer: str) -> Plan:

@@ -16,9 +16,9 @@ from pathlib import Path
 import psutil
 
 from hpcckpt.errors import TraceError
-from hpcckpt.experiment import Job
+from hpcckpt.experiment import Job, Run
 from hpcckpt.records import GATHER, WAIT_AFTER, WAIT_BEFORE, WAIT_INSIDE, End, Save, Start, Step, decode
-from hpcckpt.rundir import LegDir
+from hpcckpt.rundir import LegDir, RunDir
 
 WAITS = {WAIT_BEFORE, WAIT_INSIDE, WAIT_AFTER}
 COLLECTIVE = {GATHER, "step"}
@@ -29,6 +29,8 @@ KILLED = re.compile(
 EXITED = re.compile(r"Process name: \[.*?,\s*(\d+)\]\s+Exit code:\s+(\d+)")
 OUTPUT_BYTES = 1 << 20
 """Read from the end of the launcher's output; ranks may print much before it."""
+LAST_BYTES = 1 << 12
+"""Read from the end of a rank's file; the closing line of a rank that is done is short."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,24 @@ def introduction(path: Path) -> Start | None:
     return record if isinstance(record, Start) else None
 
 
+def closed(run_dir: RunDir, run: Run) -> bool:
+    """Whether every rank's file of every leg ends with the closing line of a rank that is done."""
+    return all(
+        _ends_well(run_dir.leg(name).rank_file(rank)) for name in run.legs for rank in range(run.ranks)
+    )
+
+
+def _ends_well(path: Path) -> bool:
+    """Reads the last line only."""
+    try:
+        with path.open("rb") as stream:
+            stream.seek(max(0, path.stat().st_size - LAST_BYTES))
+            record = decode(stream.read().rstrip(b"\n").rpartition(b"\n")[2])
+    except (OSError, TraceError):
+        return False
+    return isinstance(record, End) and record.status == "ok"
+
+
 def views(leg: LegDir, ranks: int) -> list[RankView]:
     """Every rank's file, by rank."""
     return [view(leg.rank_file(rank), rank) for rank in range(ranks)]
@@ -151,7 +171,8 @@ def _died(job: Job, leg: LegDir, seen: list[RankView], status: int) -> Ending:
     begun = any(v.records for v in seen)
     if not silent or not begun:
         when = "ended" if begun else "gave up before any rank began"
-        reason = f"the launcher {when} leg {leg.name} with status {status}{_last_words(said)}"
+        words = _last_words(said) if begun else f"{_first_words(said)}; its output is in {leg.output}"
+        reason = f"the launcher {when} leg {leg.name} with status {status}{words}"
         return Ending(reason, cause=f"exit {status}")
     first = silent[0]
     vanished = first.end is None
@@ -229,8 +250,16 @@ def _tail(path: Path) -> str:
 
 def _last_words(said: str) -> str:
     """The last line with a word in it: launchers frame their messages with dashes."""
-    lines = [line.strip() for line in said.splitlines() if re.search(r"\w", line)]
-    return f": {lines[-1][:300]}" if lines else ""
+    return "".join(f": {line}" for line in _worded(said)[-1:])
+
+
+def _first_words(said: str) -> str:
+    """The first such line: a launcher that starts nothing says why and then much else."""
+    return "".join(f": {line}" for line in _worded(said)[:1])
+
+
+def _worded(said: str) -> list[str]:
+    return [line.strip()[:300] for line in said.splitlines() if re.search(r"\w", line)]
 
 
 def processes(seen: list[RankView], host: str) -> list[psutil.Process]:

@@ -12,7 +12,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from hpcckpt.errors import SiteError
+from hpcckpt.errors import SiteError, SpecError
+from hpcckpt.experiment import check_name
 from jobs import spec
 
 SITES = Path(__file__).with_name("sites")
@@ -68,7 +69,17 @@ class Site(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 def load(name: str) -> Site:
     """The site of a name or of a path to a TOML file."""
-    return spec.load(spec.find(name, SITES, "site", SiteError), Site, SiteError)
+    path = spec.find(name, SITES, "site", SiteError)
+    site = spec.load(path, Site, SiteError)
+    try:
+        check_name("name", site.name)
+    except SpecError as failure:
+        raise SiteError(f"{path}: {failure}") from failure
+    for key in ("cores", "max_nodes"):
+        count = getattr(site, key)
+        if count is not None and count < 1:
+            raise SiteError(f"{path}: {key}: {count} must be at least 1")
+    return site
 
 
 def choose(name: str | None) -> Site:

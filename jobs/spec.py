@@ -6,18 +6,16 @@ values with the names that the registry finds.
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
-import msgspec
 from msgspec import inspect
 
 from hpcckpt import registry
 from hpcckpt.errors import HpcCkptError, SpecError, nearest
-from hpcckpt.experiment import Axes, Experiment, for_size, points
+from hpcckpt.experiment import Axes, Experiment, check, check_rules, for_size, points, to_struct
 
 EXPERIMENTS = Path(__file__).with_name("experiments")
 PLUGINS = {
@@ -27,6 +25,8 @@ PLUGINS = {
     "format": "hpcckpt.formats",
 }
 """Axes whose values are names of plug-ins."""
+SIZES = ("small", "full")
+"""What a site can say of itself."""
 
 T = TypeVar("T")
 
@@ -40,9 +40,9 @@ def load(path: Path, kind: type[T], error: type[HpcCkptError] = SpecError) -> T:
         word = key.rpartition(".")[2]
         raise error(f"{path}: unknown key {key!r}; {nearest(word, known)}")
     try:
-        return msgspec.convert(plain, kind)
-    except msgspec.ValidationError as failure:
-        raise error(f"{path}: {explain(failure)}") from failure
+        return to_struct(plain, kind)
+    except SpecError as failure:
+        raise error(f"{path}: {failure}") from failure
 
 
 def read_toml(path: Path, error: type[HpcCkptError] = SpecError) -> dict[str, Any]:
@@ -89,14 +89,6 @@ def _dotted(where: str, key: str) -> str:
     return f"{where}.{key}" if where else key
 
 
-def explain(failure: msgspec.ValidationError) -> str:
-    """The decoder's complaint with the key in front: `axes.nodes[1]: expected int, got str`."""
-    text, _, path = str(failure).partition(" - at `")
-    text = text.replace("`", "").replace("Object missing", "missing")
-    path = re.sub(r"^\$\.?", "", path.rstrip("`"))
-    return f"{path}: {text[0].lower()}{text[1:]}" if path else text
-
-
 def find(name: str, folder: Path, kind: str, error: type[HpcCkptError] = SpecError) -> Path:
     """The file that a command line means: a path to a TOML file, or the name of one in `folder`."""
     if name.endswith(".toml") or "/" in name:
@@ -111,26 +103,36 @@ def load_experiment(name: str) -> tuple[Path, Experiment]:
     """The experiment of a name or path, checked for every size that it names."""
     path = find(name, EXPERIMENTS, "experiment")
     experiment = load(path, Experiment)
-    for size in [None, *experiment.sizes]:
-        try:
-            sized = experiment if size is None else for_size(experiment, size)
-            check_values(sized.axes)
-            points(sized)
-        except SpecError as failure:
-            text = str(failure)
-            where = "" if size is None or text.startswith("sizes.") else f"sizes.{size}."
-            raise SpecError(f"{path}: {where}{text}") from failure
+    try:
+        for size in [None, *experiment.sizes]:
+            _check_size(experiment, size)
+        check_rules(experiment)
+    except SpecError as failure:
+        raise SpecError(f"{path}: {failure}") from failure
     return path, experiment
 
 
+def _check_size(experiment: Experiment, size: str | None) -> None:
+    """Raises SpecError, with the size's own key in front, for what cannot run in this size; None: in no size."""
+    if size is not None and size not in SIZES:
+        raise SpecError(f"unknown key 'sizes.{size}'; {nearest(size, SIZES)}")
+    try:
+        sized = experiment if size is None else for_size(experiment, size)
+        check_values(sized.axes)
+        check(sized)
+        points(sized)
+    except SpecError as failure:
+        text = str(failure)
+        if size is None or text.startswith("sizes."):
+            raise
+        inside = text.startswith(("axes.", "settings."))
+        raise SpecError(f"sizes.{size}.{text}" if inside else f"{text} (in size {size!r})") from failure
+
+
 def check_values(axes: Axes) -> None:
-    """Raises SpecError for a value that names no plug-in, or a count below one."""
+    """Raises SpecError for a value that names no plug-in."""
     for axis, package in PLUGINS.items():
         known = registry.names(package)
         for value in getattr(axes, axis):
             if value not in known:
                 raise SpecError(f"axes.{axis}: unknown {axis} {value!r}; {nearest(value, known)}")
-    for axis in ("nodes", "ranks_per_node", "interval_steps"):
-        for count in getattr(axes, axis):
-            if count < 1:
-                raise SpecError(f"axes.{axis}: {count} must be at least 1")

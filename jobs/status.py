@@ -12,12 +12,11 @@ from typing import Any
 
 from hpcckpt.experiment import Job
 from hpcckpt.records import SCHEMA_VERSION
-from hpcckpt.rundir import DONE, FAILED, INTERRUPTED, QUEUED, RUNNING, State, read_json
-from jobs import process
-from jobs.campaign import Campaign
+from hpcckpt.rundir import DONE, FAILED, INTERRUPTED, QUEUED, RUNNING, State
+from jobs.campaign import UNREADABLE, Campaign, is_driven
 from jobs.progress import Durations, describe, duration
 
-ORDER = (FAILED, INTERRUPTED, RUNNING, QUEUED, DONE)
+ORDER = (UNREADABLE, FAILED, INTERRUPTED, RUNNING, QUEUED, DONE)
 
 
 class Status:
@@ -26,14 +25,14 @@ class Status:
     def __init__(self, owner: Campaign) -> None:
         self.campaign = owner
         self.states = owner.states()
-        self.jobs: dict[str, Job] = {
-            run_id: read_json(owner.run_dir(run_id).run, Job) for run_id in self.states
-        }
+        known = {run_id: owner.job(run_id) for run_id in self.states}
+        self.jobs: dict[str, Job] = {run_id: job for run_id, job in known.items() if job is not None}
+        """Of the runs whose `run.json` can be read."""
         self.counts = Counter(state.state for state in self.states.values())
 
     @property
     def virtual(self) -> bool:
-        return any(job.virtual_nodes for job in self.jobs.values())
+        return bool(self.campaign.ledger.site.get("virtual_nodes"))
 
     def elapsed_s(self, state: State) -> float | None:
         """Seconds that a run took, or takes so far."""
@@ -45,10 +44,10 @@ class Status:
         """Expected seconds until nothing is queued or running."""
         durations = Durations()
         for run_id, state in self.states.items():
-            if state.state == DONE:
+            if state.state == DONE and run_id in self.jobs:
                 durations.add(self.jobs[run_id].run, state)
         left = durations.left(
-            self.jobs[r].run for r, s in self.states.items() if s.state in (QUEUED, RUNNING)
+            self.jobs[r].run for r in self.jobs if self.states[r].state in (QUEUED, RUNNING)
         )
         spent = sum(self.elapsed_s(s) or 0.0 for s in self.states.values() if s.state == RUNNING)
         return None if left is None else max(0.0, left - spent)
@@ -101,12 +100,11 @@ class Status:
         state = self.states[run_id]
         took = self.elapsed_s(state)
         text = f"  {state.state:<11} {duration(took) if took is not None else '-':>12}  "
-        text += describe(self.jobs[run_id].run, self.jobs[run_id].virtual_nodes)
+        job = self.jobs.get(run_id)
+        text += describe(job.run, job.virtual_nodes) if job else f"{run_id}: no run.json; submit writes it anew"
         if state.state == RUNNING:
-            alive = process.lives(state.driver_pid, state.driver_host, state.driver_start)
-            return text + (
-                f"; leg {state.leg}" if alive else "; its driver is dead: submit again takes it up"
-            )
+            dead = "; its driver is dead: submit again takes it up"
+            return text + (f"; leg {state.leg}" if is_driven(state) else dead)
         return text + (f"\n{'':15}{state.reason}" if state.reason and state.state != DONE else "")
 
     def _skipped(self) -> list[str]:

@@ -8,30 +8,32 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
 
-from hpcckpt.errors import ExitCode, SubmitError
+import psutil
+
+from hpcckpt.errors import ExitCode, RunError, SubmitError
 from hpcckpt.experiment import Job
 from hpcckpt.rundir import DONE, FAILED, INTERRUPTED, QUEUED, RUNNING, RunDir, State, read_json, write_bytes
-from jobs import campaign, launchers, process, render
-from jobs.campaign import Campaign
+from jobs import campaign, launchers, preflight, process, ranks, render
+from jobs import lock as locks
+from jobs.campaign import UNREADABLE, Campaign
 from jobs.lock import Lock, held
 from jobs.progress import Durations, Report, describe
 from jobs.site import Site
-
-if TYPE_CHECKING:
-    from jobs.executor import Handle
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 POLL_S = 0.1
 POLITE_S = 25.0
 """The driver's own stop order takes up to 11 s; after this it is told to hurry, after twice this killed."""
+LAST_RANKS_S = 10.0
+"""Ranks whose driver was killed are gone by then."""
 
 
 def script(job: Job, site: Site, run_dir: RunDir) -> str:
@@ -58,15 +60,20 @@ class Submission:
             self._learn_durations()
             jobs = [self._job(run_id) for run_id in self.pending]
             for index, job in enumerate(jobs):
+                if not self.site.concurrent_runs:
+                    self._join()
                 if self.asked:
                     break
                 left = self.durations.left(other.run for other in jobs[index:])
                 what = describe(job.run, job.virtual_nodes)
                 self.report.begin(index + 1, len(jobs), what, left)
-                state = self._one(job)
+                state = self._tried(job)
                 if state.state == DONE:
                     self.durations.add(job.run, state)
                 self.report.end(what, state)
+            self._join()
+            if not self.asked and INTERRUPTED in {s.state for s in self.campaign.states().values()}:
+                self.report.say("not every run came to its end; submit again to go on")
         return ExitCode.INTERRUPTED if self.asked else result(self.campaign)
 
     def _job(self, run_id: str) -> Job:
@@ -75,8 +82,32 @@ class Submission:
 
     def _learn_durations(self) -> None:
         for run_id, state in self.campaign.states().items():
-            if state.state == DONE:
-                self.durations.add(self._job(run_id).run, state)
+            job = self.campaign.job(run_id) if state.state == DONE else None
+            if job is not None:
+                self.durations.add(job.run, state)
+
+    def _join(self) -> None:
+        """Wait for the runs that the driver of an earlier submission still does."""
+        for run_id, state in self.campaign.driven().items():
+            run_dir = self.campaign.run_dir(run_id)
+            self.report.say(f"waiting: run {run_id} still runs under driver {state.driver_pid}")
+            self._wait(lambda run_dir=run_dir: self._is_over(run_dir), run_dir)  # type: ignore[misc]
+            if not campaign.is_driven(run_dir.read_state()):
+                self.report.end(run_id, self._settle(run_dir))
+
+    def _is_over(self, run_dir: RunDir) -> bool:
+        """Whether a driver that is not our child has ended. On another host only its state file can tell."""
+        state = run_dir.read_state()
+        if state.driver_host != socket.gethostname():
+            return state.state != RUNNING or self.asked > 0
+        return not process.lives(state.driver_pid, state.driver_host, state.driver_start)
+
+    def _tried(self, job: Job) -> State:
+        """`_one`; a state file that cannot be read costs this run and no other."""
+        try:
+            return self._one(job)
+        except RunError as error:
+            return State(state=UNREADABLE, reason=str(error))
 
     def _one(self, job: Job) -> State:
         """Submit one run and wait until nothing of it runs any more."""
@@ -90,7 +121,7 @@ class Submission:
             write_bytes(run_dir.script, script(job, self.site, run_dir).encode())
             run_dir.log.mkdir(exist_ok=True)
             handle = executor.submit(self.site, run_dir, render.limit_s(job.run))
-            self._wait(handle, run_dir)
+            self._wait(handle.ended, run_dir)
             return self._settle(run_dir)
 
     @contextmanager
@@ -99,11 +130,11 @@ class Submission:
         if self.site.concurrent_runs:
             yield
             return
-        lock = Lock(self.campaign.paths.path.parent / f".{self.site.name}.lock")
+        lock = locks.of_machine(self.site.name)
         said = False
         while not (taken := lock.take()) and not self.asked:
             if not said:
-                self.report.say("waiting: a run of another campaign has the machine")
+                self.report.say(f"waiting: a run of another campaign has the machine{_named(lock)}")
                 said = True
             self._pass()
         try:
@@ -112,10 +143,10 @@ class Submission:
             if taken:
                 lock.release()
 
-    def _wait(self, handle: Handle, run_dir: RunDir) -> None:
+    def _wait(self, ended: Callable[[], bool], run_dir: RunDir) -> None:
         told = 0
         since = time.monotonic()
-        while not handle.ended():
+        while not ended():
             if self.asked > told or (told and time.monotonic() - since > POLITE_S):
                 told, since = told + 1, time.monotonic()
                 self._tell(run_dir, told)
@@ -140,6 +171,7 @@ class Submission:
         state = run_dir.read_state()
         if state.state not in (QUEUED, RUNNING):
             return state
+        discard(self.campaign, run_dir)
         if self.asked:
             return run_dir.write_state(state=INTERRUPTED, reason="stopped on request", ended=time.time())
         if state.state == RUNNING:
@@ -162,6 +194,22 @@ class Submission:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _named(lock: Lock) -> str:
+    who = lock.holder()
+    return f" (submitted by process {who.pid} on {who.host})" if who else ""
+
+
+def discard(owner: Campaign, run_dir: RunDir) -> None:
+    """Delete the checkpoints that a driver could not, once the last of its ranks is gone."""
+    job = owner.job(run_dir.path.name)
+    if job is None or job.run.settings.keep_files or not Path(job.scratch).exists():
+        return
+    legs = [run_dir.leg(name) for name in job.run.legs]
+    seen = [view for leg in legs for view in ranks.views(leg, job.run.ranks)]
+    psutil.wait_procs(ranks.processes(seen, socket.gethostname()), timeout=LAST_RANKS_S)
+    preflight.remove_tree(Path(job.scratch))
 
 
 def _last_line(log: Path) -> str:
@@ -200,25 +248,21 @@ def cancel(owner: Campaign, report: Report) -> None:
         report.say(f"asking process {submitter.pid}, which submits this campaign, to stop")
         process.send([submitter], signal.SIGTERM)
     _stop_drivers(owner)
-    _until(lambda: lock.holder() is None and not _driven(owner), 3 * POLITE_S)
+    _until(lambda: lock.holder() is None and not owner.driven(), 3 * POLITE_S)
     with held(lock) as taken:
         if not taken:
             raise SubmitError(f"campaign {owner.name} is still being submitted; try again in a moment")
         for run_id, state in owner.states().items():
+            run_dir = owner.run_dir(run_id)
             if state.state in (QUEUED, RUNNING):
-                owner.run_dir(run_id).write_state(state=INTERRUPTED, reason="cancelled", ended=time.time())
-
-
-def _driven(owner: Campaign) -> list[RunDir]:
-    """Runs whose driver lives."""
-    running = [(run_id, s) for run_id, s in owner.states().items() if s.state == RUNNING]
-    alive = [run_id for run_id, s in running if process.lives(s.driver_pid, s.driver_host, s.driver_start)]
-    return [owner.run_dir(run_id) for run_id in alive]
+                run_dir.write_state(state=INTERRUPTED, reason="cancelled", ended=time.time())
+            if state.state in (QUEUED, RUNNING, INTERRUPTED) and not campaign.is_driven(state):
+                discard(owner, run_dir)
 
 
 def _stop_drivers(owner: Campaign) -> None:
-    for run_dir in _driven(owner):
-        run_dir.stop.touch()
+    for run_id in owner.driven():
+        owner.run_dir(run_id).stop.touch()
 
 
 def _until(condition: Callable[[], bool], seconds: float) -> None:

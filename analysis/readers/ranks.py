@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from analysis.readers.plausible import impossible
 from hpcckpt import records
 from hpcckpt.records import End, Record, Start
 
@@ -25,6 +26,7 @@ BAD_LINE = "bad_line"
 OTHER_SCHEMA = "other_schema"
 NO_CLOSING_LINE = "no_closing_line"
 ENDED_BADLY = "ended_badly"
+IMPOSSIBLE_RECORD = "impossible_record"
 
 
 class RankFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,4 +113,6 @@ def _judged(path: Path, found: list[Record]) -> RankFile:
             ENDED_BADLY,
             f"the rank ended as {last.status}{inside}: {last.error or 'no cause recorded'}",
         )
+    elif reason := impossible(found):
+        code = IMPOSSIBLE_RECORD
     return RankFile(path=str(path), records=found, code=code, reason=reason)

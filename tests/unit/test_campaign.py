@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from hpcckpt.errors import SpecError, SubmitError
-from hpcckpt.experiment import Axes, Experiment, Job, Only, Size
+from hpcckpt.experiment import Axes, Experiment, Fault, Job, Only, Settings, Size
 from hpcckpt.rundir import DONE, FAILED, INTERRUPTED, QUEUED, RUNNING, State, read_json, write_json
-from jobs import campaign, identity, plan, preflight, process
+from jobs import campaign, identity, plan, preflight, process, ranks
 from jobs.campaign import Campaign
 from jobs.lock import Lock, held
 from jobs.plan import Plan, Request
@@ -50,12 +50,50 @@ def finish(owner: Campaign, state: str = DONE) -> None:
         write_json(owner.run_dir(run_id).state, State(state=state, started=1.0, ended=3.0))
 
 
-def test_the_command_line_changes_the_experiment() -> None:
+def test_the_command_line_changes_the_experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cifar").mkdir()
+    monkeypatch.chdir(tmp_path)
     request = Request(nodes=8, ranks_per_node=2, repeats=3, axes={"model": ["resnet50"]}, data="cifar")
     resolved = plan.resolve(experiment(), LOCAL, request)
     assert resolved.axes.nodes == [1, 2, 4, 8]
     assert (resolved.axes.ranks_per_node, resolved.axes.model, resolved.repeats) == ([2], ["resnet50"], 3)
     assert resolved.settings.data == str(Path("cifar").absolute())
+
+
+@pytest.mark.parametrize("data", ["", "no/where", "file"])
+def test_a_data_directory_that_is_none_is_refused_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: str
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SpecError, match=f"--data: '{data}' is no directory"):
+        plan.resolve(experiment(), LOCAL, Request(data=data))
+    with pytest.raises(SpecError, match=f"toy: settings.data: '{data}' is no directory"):
+        plan.resolve(experiment(settings=Settings(data=data)), LOCAL, Request())
+
+
+def test_a_relative_data_directory_of_a_cluster_is_left_to_the_job() -> None:
+    cluster = msgspec.structs.replace(LOCAL, executor="slurm")
+    relative, absolute = (experiment(settings=Settings(data=data)) for data in ("no/where", "/no/where"))
+    assert plan.resolve(relative, cluster, Request()).settings.data == "no/where"
+    with pytest.raises(SpecError, match="'/no/where' is no directory"):
+        plan.resolve(absolute, cluster, Request())
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        (Request(nodes=1_000_001), "command line: axes.nodes: 1000001 must be at most 1000000"),
+        (Request(ranks_per_node=1_000_001), "command line: axes.ranks_per_node: 1000001 must be at most 1000000"),
+        (Request(nodes=1), r"command line: faults\[0\]\.rank: 1 must be at least 0 and less than 1"),
+    ],
+)
+def test_what_the_command_line_makes_of_an_experiment_is_checked(request_: Request, message: str) -> None:
+    axes = msgspec.structs.replace(experiment().axes, nodes=[2])
+    fault = Fault(rank=1, at="step", action="kill")
+    sound = msgspec.structs.replace(experiment(), axes=axes, faults=[fault])
+    with pytest.raises(SpecError, match=message):
+        plan.resolve(sound, LOCAL, request_)
 
 
 def test_a_site_has_a_largest_number_of_nodes() -> None:
@@ -108,7 +146,7 @@ def test_only_rules_hold_across_frameworks(tmp_path: Path) -> None:
 def test_a_campaign_on_disk_has_every_run(tmp_path: Path) -> None:
     owner = created(tmp_path)
     job: Job = read_json(owner.run_dir(owner.ledger.runs[0]).run, Job)
-    assert Path(job.scratch) == tmp_path / "scratch" / owner.name / job.run.run_id
+    assert Path(job.scratch) == tmp_path / "scratch" / campaign.scratch_name(owner.paths.path) / job.run.run_id
     assert {state.state for state in owner.states().values()} == {QUEUED}
     assert owner.ledger.order_seed == job.run.settings.seed
 
@@ -134,7 +172,8 @@ def test_other_versions_make_another_campaign(tmp_path: Path, monkeypatch: pytes
     assert "launcher 'mpirun 1', now 'mpirun 2'" in campaign.difference(owner, planned(tmp_path))
 
 
-def test_what_is_pending(tmp_path: Path) -> None:
+def test_what_is_pending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranks, "closed", lambda *_: True)
     owner = created(tmp_path)
     pid, host, started = process.myself()
     mine = {"driver_pid": pid, "driver_host": host, "driver_start": started}

@@ -73,6 +73,11 @@ def test_excluded_combinations_are_left_out() -> None:
         points(experiment(exclude=[{"node": 1}]))
 
 
+def test_an_only_rule_may_list_values() -> None:
+    rule = Only(when={"nodes": [2, 4]}, nodes=[4])
+    assert [p.nodes for p in points(experiment(axes={"nodes": [1, 2, 4]}, only=[rule]))] == [1, 4]
+
+
 def test_an_only_rule_for_an_unknown_axis_names_the_nearest() -> None:
     with pytest.raises(SpecError, match="unknown axis 'durabel'; did you mean 'durable'"):
         points(experiment(only=[Only(when={"durabel": True}, nodes="ends")]))
@@ -108,9 +113,11 @@ def test_a_size_changes_axes_and_settings_by_name() -> None:
 @pytest.mark.parametrize(
     ("size", "message"),
     [
+        (Size(axes={"nodes": ["a"]}), r"sizes\.small\.axes\.nodes\[0\]: expected int, got str"),
+        (Size(settings={"barrier": "pol"}), "settings.barrier: unknown value 'pol'; did you mean 'poll'"),
         (Size(settings={"stepz": 3}), "sizes.small.settings: unknown key 'stepz'; did you mean 'steps'"),
         (Size(axes={"modle": ["small"]}), "sizes.small.axes: unknown key 'modle'; did you mean 'model'"),
-        (Size(settings={"steps": "many"}), "sizes.small.settings: Expected `int`"),
+        (Size(settings={"steps": "many"}), "sizes.small.settings.steps: expected int, got str"),
     ],
 )
 def test_a_size_that_cannot_be_meant_is_refused(size: Size, message: str) -> None:

@@ -75,6 +75,12 @@ def test_an_unknown_version_is_refused_in_its_own_words(
         found(tmp_path, monkeypatch, "mpirun", "HYDRA build details:")
 
 
+def test_a_launcher_that_lacks_home_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOME", raising=False)
+    with pytest.raises(SiteError, match="HOME is not set; set HOME"):
+        found(tmp_path, monkeypatch, "mpirun", "[n:1] Error: Unable to get the user home directory")
+
+
 def test_an_unknown_launcher_names_the_nearest() -> None:
     with pytest.raises(SiteError, match="did you mean 'mpirun'"):
         launchers.find("mpiru")

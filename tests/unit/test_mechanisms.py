@@ -39,6 +39,16 @@ def planted(tmp_path: Path, digests: Sequence[str | None], sizes: list[int]) -> 
     return rows[0]
 
 
+def test_a_checkpoint_with_a_file_of_unknown_size_is_in_no_sum(tmp_path: Path) -> None:
+    path = plant(tmp_path, Plan(nodes=2, writers=(0, 1), strategy="replicated"))
+    file = RunDir(path).leg("train").inventory
+    inventory(file, ["a", "b"], [110, 330], 3)
+    gone = pl.col("file").is_in(["g1/part1", "g2/part1"])
+    pl.read_parquet(file).with_columns(file_bytes=pl.when(~gone).then("file_bytes")).write_parquet(file)
+    row = Mechanisms().answer(collect([path], read_trace)).rows[0]
+    assert (row["checkpoint_bytes"], row["files"], row["spread"]) == (440, 2, 1.5)
+
+
 def test_copies_on_four_ranks_are_three_quarters(tmp_path: Path) -> None:
     row = planted(tmp_path, ["same"] * 4, [110] * 4)
     assert (row["redundant_by_digest"], row["redundant_by_name"], row["files"]) == (0.75, 0.75, 4)

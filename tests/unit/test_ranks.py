@@ -8,7 +8,7 @@ import pytest
 
 from hpcckpt.experiment import Job
 from hpcckpt.records import End, Step, encode
-from hpcckpt.rundir import LegDir
+from hpcckpt.rundir import LegDir, RunDir
 from jobs import ranks
 from jobs.ranks import RankView
 from tests.support import make_run
@@ -86,11 +86,12 @@ def test_an_exit_status_is_read_from_what_either_open_mpi_says(tmp_path: Path, n
 def test_a_launcher_that_starts_nothing_is_quoted(tmp_path: Path) -> None:
     leg = LegDir(tmp_path / "train")
     leg.path.mkdir()
-    leg.output.write_text("-----\nThere are not enough slots available\n-----\n")
+    leg.output.write_text("-----\nThere are not enough slots available\n-----\nsee www.open-mpi.org\n")
     found = ranks.failure(job_of(2), leg, 1, overdue=False)
     assert found is not None
     assert found.rank is None
-    assert found.reason.endswith("with status 1: There are not enough slots available")
+    assert "with status 1: There are not enough slots available; its output is in" in found.reason
+    assert found.reason.endswith(str(leg.output))
 
 
 @pytest.mark.parametrize(
@@ -119,6 +120,21 @@ def test_a_leg_that_is_only_slow_accuses_nobody(tmp_path: Path) -> None:
 def test_ranks_that_are_equally_suspect_are_counted(tmp_path: Path) -> None:
     found = verdict(tmp_path, [None, None], overdue=True)
     assert "(and 1 more)" in found.reason
+
+
+def test_a_run_is_closed_where_every_rank_of_every_leg_is(tmp_path: Path) -> None:
+    run, run_dir = job_of(2).run, RunDir(tmp_path)
+    for name in run.legs:
+        assert not ranks.closed(run_dir, run)
+        made = leg_of(tmp_path / name, [end("ok"), end("ok")])
+        run_dir.legs.mkdir(exist_ok=True)
+        made.path.rename(run_dir.leg(name).path)
+    assert ranks.closed(run_dir, run)
+    last = run_dir.leg(run.legs[-1]).rank_file(1)
+    last.write_bytes(last.read_bytes()[:-9])
+    assert not ranks.closed(run_dir, run)
+    last.write_bytes(encode(end("stopped")))
+    assert not ranks.closed(run_dir, run)
 
 
 def test_a_file_is_read_up_to_its_torn_line(tmp_path: Path) -> None:

@@ -38,6 +38,21 @@ def test_a_broken_state_file_is_named_and_never_counts_as_done(tmp_path: Path) -
         run.read_state()
 
 
+def test_a_state_that_nobody_knows_or_can_read_is_named(tmp_path: Path) -> None:
+    run = rundir.RunDir(tmp_path)
+    run.state.write_text('{"state": "finished"}')
+    with pytest.raises(RunError, match="unknown state 'finished'"):
+        run.write_state(state=rundir.QUEUED)
+    run.state.unlink()
+    run.state.mkdir()
+    with pytest.raises(RunError, match=r"state\.json: not a state file \(Is a directory\)"):
+        run.read_state()
+    with pytest.raises(TraceError, match=r"state\.json: cannot be read \(Is a directory\)"):
+        rundir.read_json(run.state)
+    with pytest.raises(TraceError, match=r"run\.json: cannot be read \(No such file or directory\)"):
+        rundir.read_json(run.run)
+
+
 def test_write_leaves_the_old_content_until_the_new_is_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

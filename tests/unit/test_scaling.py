@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +19,7 @@ from analysis import cli
 from analysis.cli import Answer
 from analysis.collect import collect
 from analysis.finding import Finding, not_measured, worst
+from analysis.pooling import Pool
 from analysis.scaling import Scaling
 from analysis.scaling_show import number
 from hpcckpt.errors import ExitCode
@@ -91,6 +94,27 @@ def test_sc02_without_trace_or_with_one_rank_is_not_measured(tmp_path: Path) -> 
     assert finding(answer(tmp_path / "b", repeats(2, nodes=1)), "SC02").verdict == "not_measured"
 
 
+def test_sc02_counts_the_waiting_of_the_others_only(tmp_path: Path) -> None:
+    """Both ranks wait 0.5 s inside the mechanism, then rank 1 waits 0.071 s for the writer: 0.571 s in all."""
+    plans = repeats(2, spread=0.0, gather_s=0.5)
+    campaign = plant_all(tmp_path, plans)
+    for file in campaign.glob("*/legs/train/ranks/*.jsonl"):
+        file.write_bytes(file.read_bytes().replace(b'"phase":"gather"', b'"phase":"wait_inside"'))
+    tables = collect([campaign], read_trace)
+    assert tables.saves["idle_rank_s"].to_list() == pytest.approx([1.071] * 6)
+    found = Scaling().answer(tables)
+    claim = finding(found, "SC02")
+    assert (claim.verdict, claim.value) == ("supports", pytest.approx(0.571))
+    assert "the others idled 0.571 rank-seconds per checkpoint, 100 % of all others" in claim.sentence
+    assert "0.571 rank-seconds in all" in found.notes[-1]
+
+
+def test_sc03_one_run_gives_no_verdict(tmp_path: Path) -> None:
+    found = finding(answer(tmp_path, repeats(1, step_extra_s=0.1)), "SC03")
+    assert (found.verdict, found.level, found.reason) == ("not_measured", "info", "one run")
+    assert (found.value, found.low, found.high) == (None, None, None)
+
+
 def test_sc03_overhead_and_stall_agree_disagree_or_have_no_control(tmp_path: Path) -> None:
     assert finding(answer(tmp_path / "a", repeats(5)), "SC03").verdict == "supports"
     apart = finding(answer(tmp_path / "b", repeats(5, step_extra_s=0.1)), "SC03")
@@ -159,6 +183,24 @@ def test_row_carries_interval_kind_phases_and_overhead(tmp_path: Path) -> None:
     assert (row["interval_steps"], row["interval_s"]) == (2, pytest.approx(0.2))
     assert (row["writers_seen_min"], row["writers_declared_max"], row["coverage_min"]) == (1, 1, 1.0)
     assert row["flags"] == []
+
+
+@pytest.mark.parametrize(
+    ("split", "reason"),
+    [("not measured: no I/O log", "no I/O log"), ("recorded", "recorded as one phase with another")],
+)
+def test_a_composite_in_some_checkpoints_leaves_the_phase_open(split: str, reason: str) -> None:
+    """A rank without any writing was slowest in two of three checkpoints: the median would be 0."""
+    none = {"write_s": 0.0, "commit_s": 0.25, "split": "recorded"}
+    mixed = [none, {"write_s": None, "commit_s": 0.5, "split": split}, none]
+    runs = [{"run": run} for run in ("a", "b")]
+    alone = Pool(nodes=2, ranks_per_node=1, runs=runs[:1], saves={"a": mixed}, untrusted=0, reason=None)
+    found = alone.over_saves("write_s", "split")
+    assert (found.value, found.n, found.reason) == (None, 0, reason)
+    assert alone.over_saves("commit_s").value == 0.25
+    whole = [{**none, "write_s": 0.125}] * 3
+    both = msgspec.structs.replace(alone, runs=runs, saves={"a": mixed, "b": whole})
+    assert (both.over_saves("write_s", "split").value, both.over_saves("write_s", "split").n) == (0.125, 1)
 
 
 def test_four_repeats_have_a_range(tmp_path: Path) -> None:
@@ -348,3 +390,22 @@ def test_a_finding_has_a_reason_exactly_when_not_measured() -> None:
 def test_writers_not_measured_in_one_run_do_not_hide_the_others(tmp_path: Path) -> None:
     row = answer(tmp_path, [*repeats(2), Plan(repeat=3, log="none")]).rows[0]
     assert (row["writers_seen_min"], row["runs"], row["write_runs"]) == (1, 3, 2)
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_a_reader_that_has_seen_enough_is_no_error(campaign: Path, form: list[str]) -> None:
+    command = [sys.executable, "-m", "analysis.scaling", str(campaign), *form]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert (process.stderr.read(), process.wait()) == (b"", ExitCode.OK)
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_a_full_output_is_one_sentence(campaign: Path, form: list[str]) -> None:
+    command = [sys.executable, "-m", "analysis.scaling", str(campaign), *form]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.stderr == "analysis.scaling: standard output: No space left on device\n"
+    assert done.returncode == ExitCode.BAD_SPEC

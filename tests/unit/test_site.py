@@ -26,7 +26,22 @@ def test_a_misspelt_key_names_file_and_nearest(tmp_path: Path) -> None:
 def test_a_wrong_value_names_its_key(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text((site.SITES / "local.toml").read_text().replace('"small"', '"medium"'))
-    with pytest.raises(SiteError, match=r"mine\.toml: size: invalid enum value 'medium'"):
+    with pytest.raises(SiteError, match=r"mine\.toml: size: unknown value 'medium'; known: full, small"):
+        site.load(str(path))
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('name = "../up"', r"mine\.toml: name: '\.\./up' must be 1 to 64 letters"),
+        ('name = "x"\ncores = 0', r"mine\.toml: cores: 0 must be at least 1"),
+        ('name = "x"\nmax_nodes = -1', r"mine\.toml: max_nodes: -1 must be at least 1"),
+    ],
+)
+def test_a_value_that_no_machine_has_is_refused(tmp_path: Path, line: str, message: str) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text((site.SITES / "local.toml").read_text().replace('name = "local"', line))
+    with pytest.raises(SiteError, match=message):
         site.load(str(path))
 
 

@@ -18,6 +18,8 @@ framework = ["numpy_toy"]
 strategy = ["single_writer"]
 format = ["npz_plain"]
 """
+KILL = "[[faults]]\nrank = 0\nat = 'step'\naction = 'kill'\n"
+BELOW_ONE = "must be at least 0 and less than 1"
 
 
 def load(tmp_path: Path, text: str) -> str:
@@ -34,7 +36,7 @@ def load(tmp_path: Path, text: str) -> str:
     return ""
 
 
-@pytest.mark.parametrize("text", [GOOD, GOOD + "[[faults]]\nrank = 0\nat = 'step'\naction = 'kill'\n"])
+@pytest.mark.parametrize("text", [GOOD, GOOD + KILL])
 def test_a_sound_file_is_read(tmp_path: Path, text: str) -> None:
     assert load(tmp_path, text) == ""
 
@@ -61,12 +63,72 @@ def test_a_sound_file_is_read(tmp_path: Path, text: str) -> None:
         (GOOD + "nodes = ['a']\n", "axes.nodes[0]: expected int, got str"),
         (GOOD + "nodes = [0]\n", "axes.nodes: 0 must be at least 1"),
         (GOOD + "nodes = []\n", "toy: axes.nodes: an axis needs at least one value"),
-        (GOOD.replace('name = "toy"', ""), "missing required field name"),
+        (GOOD.replace('name = "toy"', ""), "missing required key 'name'; add it"),
+        (GOOD.replace('format = ["npz_plain"]', ""), "missing required key 'axes.format'; add it"),
+        (
+            GOOD + "[settings]\nbarrier = 'pol'\n",
+            "settings.barrier: unknown value 'pol'; did you mean 'poll'?",
+        ),
+        (
+            GOOD + "[settings]\nkeep = 'x'\n",
+            "settings.keep: unknown value 'x'; known: all or a whole number",
+        ),
+        (
+            GOOD + "[settings]\ninclude = ['parametr']\n",
+            "settings.include[0]: unknown value 'parametr'; did you mean 'parameter'?",
+        ),
+        (
+            GOOD + "[[only]]\nwhen = {}\nnodes = 'end'\n",
+            "only[0].nodes: unknown value 'end'; did you mean 'ends'?",
+        ),
+        (
+            GOOD + "[sizes.small.settings]\nkeep = 'al'\n",
+            "sizes.small.settings.keep: unknown value 'al'; did you mean 'all'?",
+        ),
+        (GOOD + "[sizes.small.axes]\nnodes = ['a']\n", "sizes.small.axes.nodes[0]: expected int, got str"),
+        (GOOD + "[sizes.small.axes]\nnodes = 2\n", "sizes.small.axes.nodes: expected array, got int"),
+        (GOOD + "[sizes.small.axes]\nnodes = [0]\n", "sizes.small.axes.nodes: 0 must be at least 1"),
+        (
+            GOOD + "[sizes.full]\n[[sizes.small.only]]\nwhen = {}\n",
+            "missing required key 'sizes.small.only[0].nodes'; add it",
+        ),
+        (GOOD + "[sizes]\nfull = {}\nsmall = 3\n", "sizes.small: expected object, got int"),
+        (GOOD + "[sizes.smal]\n", "unknown key 'sizes.smal'; did you mean 'small'?"),
+        ("repeats = 0\n" + GOOD, "repeats: 0 must be at least 1"),
+        (
+            GOOD + "[sizes.full.settings]\nsteps = 2\n",
+            "sizes.full.axes.interval_steps: 2 must be less than settings.steps (2): no checkpoint would be written",
+        ),
+        (
+            GOOD + "nodes = [2]\n" + KILL.replace("0", "1") + "[sizes.small.axes]\nnodes = [1]\n",
+            f"faults[0].rank: 1 {BELOW_ONE}, the largest number of ranks of any run (in size 'small')",
+        ),
+        (
+            GOOD + "[[exclude]]\nframework = 'numpy_to'\n",
+            "exclude[0].framework: 'numpy_to' is no value of axes.framework; did you mean 'numpy_toy'?",
+        ),
+        (
+            GOOD + "[[only]]\nwhen = { format = ['npz_plain', 'npz_plane'] }\nnodes = 'ends'\n",
+            "only[0].when.format: 'npz_plane' is no value of axes.format; did you mean 'npz_plain'?",
+        ),
+        (
+            GOOD + "[[sizes.small.only]]\nwhen = { durable = 'true' }\nnodes = 'ends'\n",
+            "sizes.small.only[0].when.durable: 'true' is no value of axes.durable; known: false",
+        ),
+        (
+            GOOD + "[[exclude]]\nnodes = true\n",
+            "exclude[0].nodes: True is no value of axes.nodes; known: 1, 2, 4, 8",
+        ),
         ("x = = 3", "not valid TOML: Invalid value (at line 1, column 5)"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_sentence(tmp_path: Path, text: str, message: str) -> None:
     assert load(tmp_path, text) == message
+
+
+def test_a_rule_may_name_what_only_one_size_has(tmp_path: Path) -> None:
+    rule = "[[exclude]]\nnodes = 64\n[sizes.full.axes]\nnodes = [2, 64]\n"
+    assert load(tmp_path, GOOD + rule) == ""
 
 
 def test_an_unknown_experiment_names_the_known_ones() -> None:

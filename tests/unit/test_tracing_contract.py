@@ -154,7 +154,7 @@ def library(prefix: Path) -> Path:
     """A file of the right name; finding does not load it."""
     path = prefix / "lib" / "libdarshan.so"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(b"\x7fELF\0 3.9.9\0 3.4.7\0\0003.4.7\0")
+    path.write_bytes(b"\x7fELF\0darshan_core_register_record\0 3.9.9\0 3.4.7\0\0003.4.7\0")
     return path
 
 
@@ -194,6 +194,13 @@ def test_a_library_that_was_asked_for_must_exist(by: str) -> None:
     option, environ = ("/no/libdarshan.so", {}) if by == "option" else (None, {by: "/no/libdarshan.so"})
     with pytest.raises(TraceError, match=r"no file /no/libdarshan\.so"):
         DarshanTracer.find(option, environ)
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"\x7fELF\0003.40.1\0sqlite3_open\0", b"darshan_core"])
+def test_a_library_that_was_asked_for_must_be_darshan(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "libm.so").write_bytes(content)
+    with pytest.raises(TraceError, match=r"libm\.so is no Darshan library"):
+        DarshanTracer.find(None, {"HPCCKPT_DARSHAN_LIB": str(tmp_path / "libm.so")})
 
 
 def test_version_and_log_variable_come_from_darshan_config(tmp_path: Path) -> None:

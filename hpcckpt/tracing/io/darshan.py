@@ -130,7 +130,20 @@ def _asked_for(source: str, value: str) -> Path:
         raise TraceError(
             f"{source}: no file {value}; give the path of {_LIBRARY}, or leave it out to have it searched"
         )
+    if not _is_darshan(library):
+        raise TraceError(
+            f"{source}: {value} is no Darshan library; give the path of the runtime's own {_LIBRARY}"
+        )
     return library.resolve()
+
+
+def _is_darshan(library: Path) -> bool:
+    """Whether a file is a shared object that holds the runtime's own symbols."""
+    try:
+        data = library.read_bytes()
+    except OSError:
+        return False
+    return data.startswith(b"\x7fELF") and b"darshan_core" in data
 
 
 def _places(environ: Mapping[str, str]) -> Iterator[Path]:
