@@ -19,7 +19,8 @@ class NpzPlain(Format):
 
     def write(self, arrays: Mapping[str, np.ndarray], path: Path) -> None:
         with path.open("wb") as stream:  # given a name, savez would append its own suffix
-            np.savez(stream, allow_pickle=False, **arrays)
+            save = np.savez_compressed if self.compressed else np.savez
+            save(stream, allow_pickle=False, **arrays)
 
     def load(self, path: Path) -> dict[str, np.ndarray]:
         with np.load(path, allow_pickle=False) as archive:

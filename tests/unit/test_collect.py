@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -18,27 +17,14 @@ from analysis import tables as schema
 from analysis.collect import collect
 from analysis.locate import find_runs, newest_campaign
 from analysis.readers.trace import Calls
-from analysis.tables import Tables
 from hpcckpt.errors import RunError, SpecError
 from hpcckpt.experiment import Fault
 from hpcckpt.records import Save, Span, decode, encode
 from hpcckpt.rundir import RunDir, write_bytes
-from tests.unit.planted import GOLDEN, Plan, plant, plant_all, read_trace
+from tests.unit.collecting import only, taken
+from tests.unit.planted import GOLDEN, Plan, plant, plant_all
 
 DATA = Path(__file__).parents[1] / "data" / "run-schema-1"
-
-
-def taken(path: Path) -> Tables:
-    return collect([path], read_trace)
-
-
-def only(path: Path) -> dict[str, Any]:
-    """The one entry of left_out; nothing else may have been taken."""
-    found = taken(path)
-    assert found.runs.height == 0, found.runs["run"].to_list()
-    assert found.saves.height == found.rank_saves.height == found.windows.height == 0
-    assert found.left_out.height == 1, found.left_out.to_dicts()
-    return found.left_out.to_dicts()[0]
 
 
 def test_phases_of_the_slowest_rank_add_up_to_its_stall(tmp_path: Path) -> None:

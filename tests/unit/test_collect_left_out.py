@@ -16,22 +16,10 @@ from analysis.tables import Tables
 from hpcckpt import records
 from hpcckpt.errors import SpecError
 from hpcckpt.rundir import RunDir
+from tests.unit.collecting import only, taken
 from tests.unit.planted import Plan, plant, plant_all, read_trace
 
 DATA = Path(__file__).parents[1] / "data" / "run-schema-1"
-
-
-def taken(path: Path) -> Tables:
-    return collect([path], read_trace)
-
-
-def only(path: Path) -> dict[str, Any]:
-    """The one entry of left_out; nothing else may have been taken."""
-    found = taken(path)
-    assert found.runs.height == 0, found.runs["run"].to_list()
-    assert found.saves.height == found.rank_saves.height == found.windows.height == 0
-    assert found.left_out.height == 1, found.left_out.to_dicts()
-    return found.left_out.to_dicts()[0]
 
 
 def test_last_line_cut_at_every_byte(tmp_path: Path) -> None:
