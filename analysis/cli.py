@@ -26,11 +26,12 @@ from analysis import laws
 from analysis.collect import collect
 from analysis.finding import Finding
 from analysis.locate import newest_campaign
+from analysis.printing import print_view
 from analysis.tables import Tables
+from analysis.view import Drawing, View
 from hpcckpt.errors import ExitCode, HpcCkptError, SpecError
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from rich.console import Console
 
 SCHEMA_VERSION = 1
@@ -66,12 +67,12 @@ class Question(ABC):
         """Rows and findings from the tables; pure."""
 
     @abstractmethod
-    def show(self, answer: Answer, out: Console) -> None:
-        """Print the rows for a person; what all questions print alike is not its business."""
+    def views(self, answer: Answer) -> list[View]:
+        """The rows as tables for a person, on the terminal and in the report."""
 
-    def figure(self, answer: Answer) -> Figure | None:
-        """The figure of the answer, None where there is nothing to draw."""
-        return None
+    def drawings(self, answer: Answer) -> list[Drawing]:
+        """The figures of the answer, the main one first; none where there is nothing to draw."""
+        return []
 
 
 def questions() -> dict[str, type[Question]]:
@@ -96,14 +97,10 @@ def parser(question: Question | type[Question]) -> argparse.ArgumentParser:
     where = f"campaigns, runs or a root of campaigns; default: newest campaign in ./runs or ${RUNS_VARIABLE}"
     found.add_argument("runs", nargs="*", type=Path, metavar="RUNS", help=where)
     found.add_argument("--json", action="store_true", help="print rows and findings as JSON, nothing else")
-    found.add_argument(
-        "--csv", type=Path, metavar="DIR", help="write rows, findings and what was left out as CSV"
-    )
-    found.add_argument("--figure", type=Path, metavar="FILE.svg", help="draw the figure")
+    found.add_argument("--csv", type=Path, metavar="DIR", help="write rows, findings and what was left out as CSV")
+    found.add_argument("--figure", type=Path, metavar="FILE.svg", help="draw the figures: FILE.svg, FILE-NAME.svg")
     found.add_argument("--parquet", type=Path, metavar="DIR", help="write the collected tables as Parquet")
-    found.add_argument(
-        "--pool-commits", action="store_true", help="let runs of different code stand in one row"
-    )
+    found.add_argument("--pool-commits", action="store_true", help="let runs of different code stand in one row")
     return found
 
 
@@ -187,7 +184,8 @@ def _shown(question: Question, answer: Answer, out: TextIO) -> str:
 def _show(question: Question, answer: Answer, screen: Console) -> None:
     from rich.markup import escape
 
-    question.show(answer, screen)
+    for view in question.views(answer):
+        print_view(screen, view)
     for note in answer.notes:
         screen.print(escape(note) + "\n")
     for group in dict.fromkeys(finding.group for finding in answer.findings):
@@ -228,8 +226,8 @@ def write_csv(answer: Answer, directory: Path) -> list[Path]:
 def _draw(question: Question, answer: Answer, path: Path) -> None:
     from analysis.figures import save_svg
 
-    figure = question.figure(answer)
-    if figure is None:
+    drawings = question.drawings(answer)
+    if not drawings:
         print(f"analysis.{question.name}: {path}: nothing to draw, no file written", file=sys.stderr)
-    else:
-        save_svg(figure, path)
+    for number, drawing in enumerate(drawings):
+        save_svg(drawing.figure, path if number == 0 else path.with_stem(f"{path.stem}-{drawing.name}"))

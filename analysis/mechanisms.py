@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
@@ -16,12 +16,9 @@ from analysis import laws
 from analysis.cli import Answer, Question, main
 from analysis.finding import Finding, not_measured
 from analysis.pooling import Group, Pool, pool
-from analysis.printing import print_table
 from analysis.stats import interval_words
 from analysis.tables import Tables
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from analysis.view import View
 
 Row = dict[str, Any]
 MEGA = 1e6
@@ -47,19 +44,21 @@ class Mechanisms(Question):
             left_out=list(tables.left_out.iter_rows(named=True)),
         )
 
-    def show(self, answer: Answer, out: Console) -> None:
-        from rich.markup import escape
-
+    def views(self, answer: Answer) -> list[View]:
         measured = [row for row in answer.rows if row["possible"]]
+        found = []
         for place in dict.fromkeys(row["place"] for row in measured):
             rows = [row for row in measured if row["place"] == place]
-            out.print(f"[bold]{escape(place)}[/bold]")
-            print_table(out, {name: [cell(row) for row in rows] for name, cell in COLUMNS.items()}, LEFT)
-        out.print("stall: median over runs of their median checkpoint; spread: largest over mean bytes per writer;")
-        out.print("copies: share of the parameter bytes that others hold too, by digest; ratio: logical over file\n")
-        for row in (row for row in answer.rows if not row["possible"]):
-            name = f"{row['framework']} {row['strategy']} {row['format']}"
-            out.print(f"not possible: {escape(name)}: {escape(row['reason'])}", soft_wrap=True)
+            columns = {name: [cell(row) for row in rows] for name, cell in COLUMNS.items()}
+            found.append(View(title=place, columns=columns, left=LEFT, below=LEGEND))
+        impossible = [
+            f"{row['framework']} {row['strategy']} {row['format']}: {row['reason']}"
+            for row in answer.rows
+            if not row["possible"]
+        ]
+        if impossible:
+            found.append(View(title="Not possible", below=impossible))
+        return found
 
 
 def _row(tables: Tables, group: Group, each: Pool) -> Row:
@@ -197,7 +196,11 @@ def _part(value: float | None, form: str) -> str:
     return "n.m." if value is None else format(value, form)
 
 
-LEFT = ("framework", "strategy", "format", "read back")
+LEFT = ["framework", "strategy", "format", "read back"]
+LEGEND = [
+    "stall: median over runs of their median checkpoint; spread: largest over mean bytes per writer",
+    "copies: share of the parameter bytes that others hold too, by digest; ratio: logical over file bytes",
+]
 COLUMNS: dict[str, Callable[[Row], str]] = {
     "framework": lambda row: row["framework"],
     "strategy": lambda row: row["strategy"],

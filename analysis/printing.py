@@ -1,12 +1,30 @@
-"""Printing a table of texts for a person. What stands in it, and its rounding, is the question's business."""
+"""Printing a view on a terminal. What stands in it, and its rounding, is the question's business."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from analysis.view import View
+
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+def print_view(out: Console, view: View) -> None:
+    """Title, what its rows have in common, table, and what is to be known of its cells."""
+    from rich.markup import escape
+
+    if view.title:
+        out.print(f"[bold]{escape(view.title)}[/bold]")
+    for line in view.above:
+        out.print(escape(line))
+    if any(view.columns.values()):
+        print_table(out, view.columns, view.left)
+    for line in view.below:
+        out.print(f"  {escape(line)}")
+    if view.below:
+        out.print()
 
 
 def print_table(out: Console, columns: dict[str, list[str]], left: Collection[str] = ()) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import chain
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,13 +16,11 @@ from analysis.cli import Answer, Question, main
 from analysis.figures import BESIDE_PHASES, MECHANISM, Bars, stacked
 from analysis.pooling import Group, Pool, Row, pool, writers
 from analysis.scaling_claims import findings
+from analysis.scaling_show import views
 from analysis.scaling_words import commit_note, paragraph
 from analysis.stats import Interval
 from analysis.tables import PHASE_COLUMNS, Tables
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from rich.console import Console
+from analysis.view import Drawing, View
 
 
 class Metric(msgspec.Struct, frozen=True):
@@ -77,20 +74,19 @@ class Scaling(Question):
             notes=[*commit_note(tables, pool_commits), *(paragraph(group) for group in groups)],
         )
 
-    def show(self, answer: Answer, out: Console) -> None:
-        from analysis.scaling_show import show
+    def views(self, answer: Answer) -> list[View]:
+        return views(answer.rows)
 
-        show(answer.rows, out)
-
-    def figure(self, answer: Answer) -> Figure | None:
+    def drawings(self, answer: Answer) -> list[Drawing]:
         titles = dict.fromkeys(row["group"] for row in answer.rows)
         panels = [_bars([row for row in answer.rows if row["group"] == title]) for title in titles]
         panels = [panel for panel in panels if any(item.value is not None for item in panel.stall)]
         if not panels:
-            return None
+            return []
         title = "Stall of a checkpoint over nodes: phases of the slowest rank, and how long the others wait"
         subtitle = _common([row["setting"] for row in answer.rows])
-        return stacked(panels, title, subtitle, "nodes x ranks per node")
+        figure = stacked(panels, title, subtitle, "nodes x ranks per node")
+        return [Drawing(name="stall", caption=title, figure=figure)]
 
 
 def key(metric: Metric, part: str = "") -> str:
@@ -191,11 +187,7 @@ def _common(settings: list[str]) -> str:
 
 def _bars(rows: list[Row]) -> Bars:
     smallest = rows[0]
-    same = [
-        row
-        for row in rows
-        if row["ranks_per_node"] == smallest["ranks_per_node"] and row["stall_s"] is not None
-    ]
+    same = [row for row in rows if row["ranks_per_node"] == smallest["ranks_per_node"] and row["stall_s"] is not None]
     ideal = {
         row["nodes"]: smallest["stall_s"] * smallest["nodes"] / row["nodes"]
         for row in same
@@ -206,9 +198,7 @@ def _bars(rows: list[Row]) -> Bars:
         labels=[f"{row['nodes']} x {row['ranks_per_node']}" for row in rows],
         phases={part: [max(row[column] or 0.0, 0.0) for row in rows] for part, column in PARTS.items()},
         waiting=[_sum(row["others_wait_after_s"], row["others_wait_inside_s"]) for row in rows],
-        stall=[
-            Interval(value=row["stall_s"], low=row["stall_low_s"], high=row["stall_high_s"]) for row in rows
-        ],
+        stall=[Interval(value=row["stall_s"], low=row["stall_low_s"], high=row["stall_high_s"]) for row in rows],
         ideal=[ideal.get(row["nodes"]) if row in same else None for row in rows],
     )
 

@@ -1,4 +1,4 @@
-"""The scaling rows printed for a person: three stacked tables per group, reasons as footnotes under them.
+"""The scaling rows as a person sees them: three tables per group, reasons as footnotes under them.
 
 Presentation only: every number comes from the rows; here they are put into seconds or milliseconds
 and rounded to three digits. Nothing is ever cut off.
@@ -7,14 +7,11 @@ and rounded to three digits. Nothing is ever cut off.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from analysis.printing import print_table
 from analysis.stats import Interval, interval_words
 from analysis.tables import PHASE_COLUMNS
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from analysis.view import Reasons, View, number
 
 Row = dict[str, Any]
 
@@ -30,18 +27,6 @@ _HEADINGS = {
 }
 
 
-def number(value: float | None, digits: int = 3) -> str | None:
-    """A number with so many significant digits, at most four decimals and never an exponent."""
-    if value is None:
-        return None
-    if value == 0:
-        return "0"
-    if abs(value) < 0.0005:
-        return "<0.001" if value > 0 else ">-0.001"
-    text = f"{value:#.{digits}g}".removesuffix(".")
-    return f"{value:.0f}" if "e+" in text else (text if len(text.partition(".")[2]) <= 4 else f"{value:.4f}")
-
-
 class _Group:
     """The rows of one group, their unit of time, and the reasons why cells hold no number."""
 
@@ -49,16 +34,8 @@ class _Group:
         self.rows = rows
         highest = max((row["stall_high_s"] for row in rows if row["stall_high_s"] is not None), default=1.0)
         self.factor, self.unit = (1000.0, "ms") if highest < MILLISECONDS_BELOW_S else (1.0, "s")
-        self.reasons: list[str] = []
-
-    def cell(self, text: str | None, reason: str | None) -> str:
-        """The text, or a mark that points to the reason."""
-        if text is not None:
-            return text
-        why = reason or "no reason recorded"
-        if why not in self.reasons:
-            self.reasons.append(why)
-        return f"n.m. ({self.reasons.index(why) + 1})"
+        self.reasons = Reasons()
+        self.cell = self.reasons.cell
 
     def time(self, seconds: float | None) -> str | None:
         """Seconds in the group's unit."""
@@ -79,26 +56,28 @@ class _Group:
         return f"{value} [{low}, {high}]"
 
 
-def show(rows: Sequence[Row], out: Console) -> None:
-    """Print every group of rows."""
-    from rich.markup import escape
-
+def views(rows: Sequence[Row]) -> list[View]:
+    """Three tables for every group of rows: the stall, who did what, the overhead."""
+    found = []
     for title in dict.fromkeys(row["group"] for row in rows):
         group = _Group([row for row in rows if row["group"] == title])
-        out.print(f"[bold]{escape(title)}[/bold]")
-        for setting in dict.fromkeys(row["setting"] for row in group.rows):
-            out.print(escape(setting))
-        out.print(f"brackets: {_brackets(group.rows)}; a run counts by the median of its checkpoints")
-        out.print("phases: of the slowest rank; those below 1 % of the stall are not shown")
-        print_table(out, _stall_columns(group))
-        print_table(out, _who_columns(group))
-        print_table(out, _overhead_columns(group))
-        for index, reason in enumerate(group.reasons, start=1):
-            out.print(f"  ({index}) not measured: {escape(reason)}")
-        for row in group.rows:
-            for flag in row["flags"]:
-                out.print(f"  ! {row['nodes']} x {row['ranks_per_node']}: {escape(flag)}")
-        out.print()
+        tables = [_stall_columns(group), _who_columns(group), _overhead_columns(group)]
+        above = [
+            *dict.fromkeys(row["setting"] for row in group.rows),
+            f"brackets: {_brackets(group.rows)}; a run counts by the median of its checkpoints",
+            "phases: of the slowest rank; those below 1 % of the stall are not shown",
+        ]
+        below = [*group.reasons.lines(), *_flags(group)]
+        found += [
+            View(title=title, above=above, columns=tables[0]),
+            View(title="", columns=tables[1]),
+            View(title="", columns=tables[2], below=below),
+        ]
+    return found
+
+
+def _flags(group: _Group) -> list[str]:
+    return [f"! {row['nodes']} x {row['ranks_per_node']}: {flag}" for row in group.rows for flag in row["flags"]]
 
 
 def _brackets(rows: Sequence[Row]) -> str:
@@ -159,9 +138,7 @@ def _overhead_columns(group: _Group) -> dict[str, list[str]]:
     steps, unit = group.rows[0]["interval_steps"], group.unit
     return _points(group) | {
         f"overhead {unit}/checkpoint\nmedian [low, high]": group.brackets("overhead_per_checkpoint"),
-        f"overhead % at a checkpoint\nper {steps} steps ({unit})": [
-            _percent(row, group) for row in group.rows
-        ],
+        f"overhead % at a checkpoint\nper {steps} steps ({unit})": [_percent(row, group) for row in group.rows],
         "deferred s\nafter last save": _cells(group, "deferred", "s"),
     }
 

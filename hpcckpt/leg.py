@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from time import process_time_ns
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -36,8 +37,10 @@ from hpcckpt.records import (
     Window,
 )
 from hpcckpt.strategies.base import Strategy, Written
-from hpcckpt.tracing import process_io
+from hpcckpt.tracing import process_io, residency
 from hpcckpt.tracing.spans import Trace
+
+Item = TypeVar("Item")
 
 
 class Stopped(Exception):  # noqa: N818 - a request, not an error
@@ -72,7 +75,7 @@ class Leg:
         self._compare_replicas(0, "after_first_step")
         self.trace.flush()
         self.comm.settle()
-        begin = clock()
+        begin, cpu = clock(), process_time_ns()
         for index in range(1, settings.steps):
             self._step(index)
             if index % self.run.point.interval_steps == 0:
@@ -86,6 +89,7 @@ class Leg:
                 steps=settings.steps - 1,
                 saves=len(self.generations) if self.strategy else 0,
                 paused_ns=self._paused_ns,
+                cpu_ns=process_time_ns() - cpu,
             )
         )
         self._compare_replicas(settings.steps - 1, "end")
@@ -166,14 +170,14 @@ class Leg:
         arrive = clock()
         with self.trace.inside(WAIT_BEFORE):
             self.comm.barrier()
-        begin = clock()
+        begin, cpu = clock(), process_time_ns()
         with self.trace.inside("save"):
             phase: Callable[[str], AbstractContextManager[None]] = partial(self.trace.phase, generation)
             written = self.strategy.save(directory, phase)
         done = clock()
         with self.trace.inside(WAIT_AFTER):
             self.comm.barrier()
-        end = clock()
+        end, cpu = clock(), process_time_ns() - cpu
         after = process_io.read()
         for phase_name, first, last in ((WAIT_BEFORE, arrive, begin), (WAIT_AFTER, done, end)):
             self.trace.add(Span(generation=generation, phase=phase_name, begin_ns=first, end_ns=last))
@@ -194,6 +198,7 @@ class Leg:
                 write_chars_bytes=_growth(before.write_chars_bytes, after.write_chars_bytes),
                 storage_bytes=_growth(before.storage_bytes, after.storage_bytes),
                 io_reason=after.io_reason,
+                cpu_ns=cpu,
             )
         )
         return written
@@ -284,8 +289,10 @@ class Leg:
     def _read_back(self, generation: int, directory: Path, saved: list[dict[str, Any]]) -> None:
         assert self.strategy is not None
         equal: set[tuple[str, str]] = set()
+        cached = residency.cached_fraction({self.root / row["file"] for row in saved})
+        timed = _Timed(self.strategy.read_back(directory, saved[0]["step"]))
         try:
-            for file, arrays in self.strategy.read_back(directory, saved[0]["step"]):
+            for file, arrays in timed:
                 name = None if file is None else str(file.relative_to(self.root))
                 rows = [row for row in saved if name in (None, row["file"])]
                 if file is not None:
@@ -297,7 +304,34 @@ class Leg:
             return
         differing = [row["tensor"] for row in saved if (row["file"], row["label"]) not in equal]
         found = f"differs: {', '.join(differing[:5])} ({len(differing)} of {len(saved)})" if differing else None
-        self.trace.add(Verified(generation=generation, equal=not differing, tensors=len(saved), reason=found))
+        self.trace.add(
+            Verified(
+                generation=generation,
+                equal=not differing,
+                tensors=len(saved),
+                reason=found,
+                read_ns=timed.spent_ns,
+                cached=cached,
+            )
+        )
+
+
+class _Timed(Generic[Item]):
+    """An iterator that adds up the time its source takes, and not the time of whoever uses the items."""
+
+    def __init__(self, source: Iterable[Item]) -> None:
+        self._source = iter(source)
+        self.spent_ns = 0
+
+    def __iter__(self) -> Iterator[Item]:
+        return self
+
+    def __next__(self) -> Item:
+        begin = clock()
+        try:
+            return next(self._source)
+        finally:
+            self.spent_ns += clock() - begin
 
 
 def _same(arrays: dict[str, np.ndarray], row: dict[str, Any]) -> bool:

@@ -173,6 +173,7 @@ def measure(leg: Leg, job: Job, leg_name: str, inventory_file: Path) -> None:
     from hpcckpt import host, inventory
     from hpcckpt.comm import clock
     from hpcckpt.records import Clock
+    from hpcckpt.tracing.gpu import Sampler
 
     comm, trace, settings = leg.comm, leg.trace, job.run.settings
     hosts = comm.allgather(comm.host)
@@ -190,8 +191,11 @@ def measure(leg: Leg, job: Job, leg_name: str, inventory_file: Path) -> None:
         trace.add(host.drain("before_leg", settings.drain_limit_s))
     comm.settle()
     leg.beacon("start")
+    gpu = Sampler(hosts[: comm.rank].count(comm.host))
+    gpu.start()
     leg.train()
     leg.finish_background()
+    trace.add(gpu.stop())
     if first_here and leg.strategy:
         trace.add(host.drain("after_last_save", settings.drain_limit_s))
     leg.beacon("end")

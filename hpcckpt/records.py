@@ -165,6 +165,8 @@ class Save(Record, frozen=True, kw_only=True):
     """Growth of write_bytes in /proc/self/io over the save."""
     io_reason: str | None
     pruned: bool = False
+    cpu_ns: int | None = None
+    """CPU time of the whole process between begin and end, all threads; None in traces from before it was kept."""
 
 
 class Replica(Record, frozen=True, kw_only=True):
@@ -187,6 +189,17 @@ class Window(Record, frozen=True, kw_only=True):
     steps: int
     saves: int
     paused_ns: int
+    cpu_ns: int | None = None
+    """CPU time of the whole process in the window, pauses included."""
+
+
+class Gpu(Record, frozen=True, kw_only=True):
+    """How busy this rank's GPU was over the leg, as NVML samples it; empty with a reason where there is none."""
+
+    t_ns: list[int]
+    busy: list[float]
+    """Fractions of the driver's own sample period (a sixth of a second to one), at `t_ns`."""
+    reason: str | None
 
 
 class Verified(Record, frozen=True, kw_only=True):
@@ -197,6 +210,10 @@ class Verified(Record, frozen=True, kw_only=True):
     tensors: int
     reason: str | None
     """What differed, or why it was not verified."""
+    read_ns: int | None = None
+    """Time that the reading took, digests left out."""
+    cached: float | None = None
+    """Share of the files' pages that lay in memory before: reads of those say nothing about the disk."""
 
 
 class End(Record, frozen=True, kw_only=True):
@@ -210,7 +227,7 @@ class End(Record, frozen=True, kw_only=True):
     """Phases that were open when the rank ended, outermost first."""
 
 
-LINES = Start | Clock | Beacon | Probe | Drain | Step | Span | Save | Replica | Window | Verified | End
+LINES = Start | Clock | Beacon | Probe | Drain | Step | Span | Save | Replica | Window | Gpu | Verified | End
 
 _encoder = msgspec.json.Encoder(enc_hook=str)  # versions may be subclasses of str
 _decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(LINES)

@@ -77,8 +77,7 @@ def test_scaling_figure_from_planted_runs(tmp_path: Path) -> None:
     plans = [Plan(nodes=n, repeat=i, write_s=0.1 * n) for n in (1, 2, 4) for i in (1, 2)]
     question = Scaling()
     answer = question.answer(collect([plant_all(tmp_path, plans)], read_trace))
-    figure = question.figure(answer)
-    assert figure is not None
+    figure = question.drawings(answer)[0].figure
     assert heights(figure, "write") == pytest.approx([0.1, 0.2, 0.4])
     total = [sum(row[column] or 0 for column in PHASE_COLUMNS.values()) for row in answer.rows]
     assert total == pytest.approx([row["stall_s"] for row in answer.rows])
@@ -95,13 +94,12 @@ def test_nothing_measured_is_no_figure(tmp_path: Path) -> None:
     plans = [Plan(durable=True, probe_reason="tmpfs")]
     question = Scaling()
     answer = question.answer(collect([plant_all(tmp_path, plans)], read_trace))
-    assert question.figure(answer) is None
+    assert question.drawings(answer) == []
 
 
 def test_real_nodes_are_not_called_one_machine(tmp_path: Path) -> None:
     question = Scaling()
     answer = question.answer(collect([plant_all(tmp_path, [Plan(virtual_nodes=False)])], read_trace))
-    figure = question.figure(answer)
-    assert figure is not None
+    figure = question.drawings(answer)[0].figure
     save_svg(figure, tmp_path / "f.svg")
     assert MECHANISM not in (tmp_path / "f.svg").read_text()

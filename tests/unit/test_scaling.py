@@ -21,7 +21,7 @@ from analysis.collect import collect
 from analysis.finding import Finding, not_measured, worst
 from analysis.pooling import Pool
 from analysis.scaling import Scaling
-from analysis.scaling_show import number
+from analysis.view import number
 from hpcckpt.errors import ExitCode
 from hpcckpt.experiment import Fault
 from tests.unit.planted import Plan, plant_all, read_trace
@@ -335,9 +335,7 @@ def test_csv_files_read_back(campaign: Path, tmp_path: Path) -> None:
     assert (tmp_path / "csv" / "scaling-left-out.csv").exists()
 
 
-def test_default_is_the_newest_campaign_of_the_runs_variable(
-    campaign: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_default_is_the_newest_campaign_of_the_runs_variable(campaign: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HPCCKPT_RUNS", str(campaign.parent))
     assert run("--json")[0] == ExitCode.OK
 
@@ -354,9 +352,7 @@ def test_exit_4_when_nothing_is_left(tmp_path: Path) -> None:
     assert (code, json.loads(text)["rows"]) == (ExitCode.RUNS_FAILED, [])
 
 
-@pytest.mark.parametrize(
-    "bad", [{"verified": False}, {"digest": {1: "x"}}, {"traced_share": 0.5, "log": "darshan"}]
-)
+@pytest.mark.parametrize("bad", [{"verified": False}, {"digest": {1: "x"}}, {"traced_share": 0.5, "log": "darshan"}])
 def test_exit_6_when_a_law_is_broken(tmp_path: Path, bad: dict[str, Any]) -> None:
     assert run(plant_all(tmp_path, [Plan(**bad)]))[0] == ExitCode.NOT_TRUSTWORTHY
 
