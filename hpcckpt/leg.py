@@ -61,6 +61,9 @@ class Leg:
     """Directory of this leg's checkpoints."""
     node: str
     stop_requested: Callable[[], bool]
+    first_step: int = 0
+    """Where training begins: 0, or behind the generation that a leg goes on from."""
+    first_generation: int = 0
     rows: list[dict[str, Any]] = field(default_factory=list)
     """Inventory rows of what this rank wrote."""
     generations: list[int] = field(default_factory=list)
@@ -71,12 +74,13 @@ class Leg:
     def train(self) -> None:
         """All steps and saves; raises Stopped where the stop file was seen at a save."""
         settings = self.run.settings
-        self._step(0)
-        self._compare_replicas(0, "after_first_step")
+        first = self.first_step
+        self._step(first)
+        self._compare_replicas(first, "after_first_step")
         self.trace.flush()
         self.comm.settle()
         begin, cpu = clock(), process_time_ns()
-        for index in range(1, settings.steps):
+        for index in range(first + 1, settings.steps):
             self._step(index)
             if index % self.run.point.interval_steps == 0:
                 self._checkpoint(index)
@@ -86,7 +90,7 @@ class Leg:
             Window(
                 begin_ns=begin,
                 end_ns=clock(),
-                steps=settings.steps - 1,
+                steps=settings.steps - first - 1,
                 saves=len(self.generations) if self.strategy else 0,
                 paused_ns=self._paused_ns,
                 cpu_ns=process_time_ns() - cpu,
@@ -128,7 +132,7 @@ class Leg:
             return
         with self.trace.inside(BACKGROUND):
             self.strategy.finish()
-        for generation, (begin, end) in enumerate(self.strategy.background):
+        for generation, (begin, end) in enumerate(self.strategy.background, self.first_generation):
             self.trace.add(Span(generation=generation, phase=BACKGROUND, begin_ns=begin, end_ns=end))
 
     def _step(self, index: int) -> None:
@@ -141,7 +145,7 @@ class Leg:
             self._compare_replicas(index, "step")
 
     def _checkpoint(self, step: int) -> None:
-        generation = len(self.generations)
+        generation = self.first_generation + len(self.generations)
         directory = self.directory(generation)
         if self.strategy and self.comm.rank == 0:
             directory.mkdir(exist_ok=self.strategy.one_directory)

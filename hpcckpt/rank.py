@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hpcckpt.comm import Comm
     from hpcckpt.experiment import Job
     from hpcckpt.leg import Leg
+    from hpcckpt.rundir import LegDir
     from hpcckpt.tracing.spans import Trace
 
 STOPPED = 75  # EX_TEMPFAIL: go on later
@@ -50,7 +51,7 @@ def main(arguments: list[str]) -> None:
 
     try:
         leg = compose(job, leg_name, comm, trace, faults, paths.stop, threads)
-        measure(leg, job, leg_name, paths.leg(leg_name).inventory)
+        measure(leg, job, leg_name, paths.leg(leg_name))
     except Stopped:
         trace.close("stopped", "stop file")
         leg.framework.close()
@@ -81,7 +82,7 @@ def _die_with_launcher() -> None:
 
 def _limit_threads() -> int:
     """Cores / ranks of this host, at least one: oversubscribed ranks slow each other tenfold otherwise."""
-    here = os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE") or os.environ.get("MPI_LOCALNRANKS") or "1"
+    here = os.environ.get("HPCCKPT_RANKS_HERE") or os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE") or "1"
     threads = max(1, len(os.sched_getaffinity(0)) // int(here))
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = str(threads)
@@ -168,10 +169,11 @@ def _introduce(leg: Leg, job: Job, leg_name: str, data_name: str, threads: int, 
     leg.trace.flush()
 
 
-def measure(leg: Leg, job: Job, leg_name: str, inventory_file: Path) -> None:
+def measure(leg: Leg, job: Job, leg_name: str, paths: LegDir) -> None:
     """The leg from its preparations to its inventory."""
     from hpcckpt import host, inventory
     from hpcckpt.comm import clock
+    from hpcckpt.continuation import go_on
     from hpcckpt.records import Clock
     from hpcckpt.tracing.gpu import Sampler
 
@@ -191,6 +193,7 @@ def measure(leg: Leg, job: Job, leg_name: str, inventory_file: Path) -> None:
         trace.add(host.drain("before_leg", settings.drain_limit_s))
     comm.settle()
     leg.beacon("start")
+    go_on(leg, paths)
     gpu = Sampler(hosts[: comm.rank].count(comm.host))
     gpu.start()
     leg.train()
@@ -203,7 +206,7 @@ def measure(leg: Leg, job: Job, leg_name: str, inventory_file: Path) -> None:
     rows = leg.gather_rows()
     if rows is not None and leg.strategy:
         leg.verify(rows)
-        inventory.write(inventory_file, rows)
+        inventory.write(paths.inventory, rows)
     comm.settle()
 
 

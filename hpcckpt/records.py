@@ -193,6 +193,20 @@ class Window(Record, frozen=True, kw_only=True):
     """CPU time of the whole process in the window, pauses included."""
 
 
+class Resumed(Record, frozen=True, kw_only=True):
+    """The leg goes on where an earlier launch of it was cut off: state and data position are a generation's."""
+
+    t_ns: int
+    generation: int
+    step: int
+    """Step behind which that generation was taken."""
+    launch: int
+    """How many launches of this leg came before."""
+    restore_ns: int
+    cached: float | None = None
+    """Share of the files' pages that lay in memory before they were read."""
+
+
 class Gpu(Record, frozen=True, kw_only=True):
     """How busy this rank's GPU was over the leg, as NVML samples it; empty with a reason where there is none."""
 
@@ -227,7 +241,7 @@ class End(Record, frozen=True, kw_only=True):
     """Phases that were open when the rank ended, outermost first."""
 
 
-LINES = Start | Clock | Beacon | Probe | Drain | Step | Span | Save | Replica | Window | Gpu | Verified | End
+LINES = Start | Clock | Beacon | Probe | Drain | Step | Span | Save | Replica | Window | Resumed | Gpu | Verified | End
 
 _encoder = msgspec.json.Encoder(enc_hook=str)  # versions may be subclasses of str
 _decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(LINES)

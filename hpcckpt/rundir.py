@@ -6,10 +6,12 @@ runs/CAMPAIGN/RUN_ID/run.json              the resolved run and site
                      job.sh                the exact script
                      state.json            queued, running, done, failed, interrupted
                      stop                  its presence asks the run to stop
+                     submission.json       the batch system's job, where there is one
                      log/                  output of the driver and of the launcher
                      legs/LEG/ranks/00000.jsonl
                               darshan/rank00000/*.darshan
                               inventory.parquet
+                              launches/0/...        earlier launches of a leg that was cut off and went on
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ TRANSITIONS: dict[str, frozenset[str]] = {
     QUEUED: frozenset({QUEUED, RUNNING, FAILED, INTERRUPTED}),
     RUNNING: frozenset({QUEUED, RUNNING, DONE, FAILED, INTERRUPTED}),
     FAILED: frozenset({QUEUED, FAILED}),
-    INTERRUPTED: frozenset({QUEUED, INTERRUPTED}),
+    INTERRUPTED: frozenset({QUEUED, INTERRUPTED}),  # by a new submission, or by the batch system's own requeue
     DONE: frozenset({QUEUED, DONE}),  # again where its closing lines are gone
 }
 
@@ -68,6 +70,20 @@ class LegDir:
         self.inventory = path / "inventory.parquet"
         self.rank_script = path / "rank.sh"
         self.output = path / "output.log"
+        self.launches = path / "launches"
+
+    def earlier(self) -> list[LegDir]:
+        """The launches of this leg that were cut off, oldest first."""
+        found = [path for path in self.launches.iterdir() if path.name.isdigit()] if self.launches.is_dir() else []
+        return [LegDir(path) for path in sorted(found, key=lambda path: int(path.name))]
+
+    def set_aside(self) -> None:
+        """Keep what a launch left that was cut off, and make room for the next one."""
+        kept = self.launches / str(len(self.earlier()))
+        kept.mkdir(parents=True)
+        for path in list(self.path.iterdir()):
+            if path != self.launches:
+                path.rename(kept / path.name)
 
     @property
     def name(self) -> str:
@@ -90,6 +106,7 @@ class RunDir:
         self.script = self.path / "job.sh"
         self.state = self.path / "state.json"
         self.stop = self.path / "stop"
+        self.submission = self.path / "submission.json"
         self.log = self.path / "log"
         self.legs = self.path / "legs"
 

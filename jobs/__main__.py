@@ -1,4 +1,4 @@
-"""`python -m jobs`: submit, status, resume, cancel. Reads the command line and says how it went.
+"""`python -m jobs`: submit, status, resume, cancel, collect. Reads the command line and says how it went.
 
 Errors are one sentence on standard error; exit codes are those of `hpcckpt.errors`.
 """
@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +17,19 @@ import msgspec
 
 from hpcckpt.errors import ExitCode, HpcCkptError, SiteError, SpecError, SubmitError
 from hpcckpt.rundir import FAILED, CampaignDir
-from jobs import campaign, identity, preflight, spec, submission
+from jobs import batch, campaign, identity, preflight, reconcile, slurm, spec, submission
 from jobs import plan as plans
 from jobs import site as sites
+from jobs.batch import Batch
 from jobs.campaign import Campaign
-from jobs.lock import Lock
+from jobs.lock import Lock, held
 from jobs.plan import Plan
 from jobs.progress import Plain, outcome, report
 from jobs.site import Site
-from jobs.status import Status
+from jobs.status import Status, skipped_lines
 from jobs.submission import Submission
+
+WATCH_S = 5.0
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -67,6 +72,7 @@ def parser() -> argparse.ArgumentParser:
         ("status", status, "how a campaign stands"),
         ("resume", resume, "go on with a campaign: what is done is skipped"),
         ("cancel", cancel, "stop a campaign"),
+        ("collect", collect, "read a campaign's runs into tables (Parquet)"),
     ):
         sub = commands.add_parser(name, help=text)
         sub.set_defaults(command=command)
@@ -74,6 +80,9 @@ def parser() -> argparse.ArgumentParser:
         _runs_option(sub)
         if name == "status":
             sub.add_argument("--json", action="store_true")
+            sub.add_argument("--watch", action="store_true", help="again and again, until everything is over")
+        if name == "collect":
+            sub.add_argument("--out", type=Path, metavar="DIR", help="where the tables are written")
         if name == "resume":
             _going_options(sub)
     return top
@@ -88,6 +97,9 @@ def _runs_option(sub: argparse.ArgumentParser) -> None:
 def _going_options(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--retry", action="store_true", help="repeat failed runs too")
     sub.add_argument("--wait", action="store_true", help="stay until everything is over, and show progress")
+
+
+    sub.add_argument("--max-queued", type=int, metavar="N", help="on Slurm: so many jobs at once, not more")
 
 
 def _submit_parser(sub: argparse.ArgumentParser) -> None:
@@ -167,6 +179,8 @@ def _go(plan: Plan, path: Path, exists: bool, options: argparse.Namespace) -> in
         raise _busy(path.name, lock)
     try:
         owner = campaign.create(plan, path)
+        if plan.site.executor == "slurm":
+            return _go_slurm(plan, owner, exists, options)
         pending = owner.pending(options.retry)
         running = _introduce(plan, owner, exists, pending, options.retry)
         if not pending and not (running and options.wait):
@@ -182,6 +196,39 @@ def _look_ahead(plan: Plan) -> None:
     """Refuse before anything is written what can be known here."""
     if plan.site.executor == "local":
         preflight.check(plan.scratch, plan.runs)
+    elif reason := slurm.missing(plan.site):
+        raise SubmitError(f"site {plan.site.name}: {reason}")
+
+
+def _go_slurm(plan: Plan, owner: Campaign, exists: bool, options: argparse.Namespace) -> int:
+    """Give what is left to Slurm; with --wait, stay until it is done."""
+    most = options.max_queued if options.max_queued is not None else plan.site.max_queued
+    if most is not None and most < 1:
+        raise SpecError(f"--max-queued {most}: must be at least 1")
+    view = reconcile.settle(owner, plan.site) if exists else reconcile.View()
+    pending = owner.pending(options.retry)
+    has = len(view.queued)
+    if has:
+        print(f"{has} run{'' if has == 1 else 's'} of this campaign in Slurm's hands already")
+    _introduce(plan, owner, exists, pending, options.retry)
+    if not pending and not (has and options.wait):
+        return ExitCode.OK if has else submission.result(owner)
+    shown = report() if options.wait else Plain()
+    left = Batch(owner, plan.site, pending, shown, most)
+    try:
+        code = left.follow() if options.wait else _submit_and_leave(left)
+    finally:
+        shown.close()
+    print("\n".join(Status(owner).lines()[:2]))
+    return code
+
+
+def _submit_and_leave(left: Batch) -> int:
+    given = left.submit()
+    print(f"{given} job{'' if given == 1 else 's'} submitted; watch by: python -m jobs status --watch")
+    if left.pending:
+        print(f"{len(left.pending)} runs held back by the limit of {left.most}: 'python -m jobs resume' goes on")
+    return ExitCode.OK
 
 
 def _busy(name: str, lock: Lock) -> SubmitError:
@@ -198,8 +245,8 @@ def _introduce(plan: Plan, owner: Campaign, exists: bool, pending: list[str], re
     print(f"{how} campaign {owner.name}: {len(pending)} of {len(states)} runs to do")
     if plan.site.virtual_nodes:
         print("one machine plays all nodes (virtual nodes): this shows mechanisms, not scaling")
-    for skipped in plan.skipped:
-        print(f"not possible: {skipped.framework} {skipped.strategy} {skipped.format}: {skipped.reason}")
+    for line in skipped_lines(plan.skipped, brief=True):
+        print(line)
     for run_id, state in failed.items():
         print(f"not repeated without --retry: {run_id}: {outcome(state)}")
     broken = [state for state in states.values() if state.state == campaign.UNREADABLE]
@@ -269,17 +316,56 @@ def _need_tracer(name: str, site: Site, tracer: str) -> None:
 
 def status(options: argparse.Namespace) -> int:
     """Print how a campaign stands."""
-    found = Status(_find(options))
-    print(found.json() if options.json else "\n".join(found.lines()))
-    return ExitCode.OK
+    owner = _find(options)
+    while True:
+        found = _status_now(owner)
+        if options.watch and sys.stdout.isatty() and not options.json:
+            print("\x1b[H\x1b[2J", end="")  # the terminal starts anew, so that the table stands still
+        print(found.json() if options.json else "\n".join(found.lines()), flush=True)
+        if not options.watch or found.over:
+            return ExitCode.OK
+        time.sleep(WATCH_S)
+
+
+def _status_now(owner: Campaign) -> Status:
+    """The states, once Slurm was asked about jobs that may have vanished."""
+    site = msgspec.convert(owner.ledger.site, Site)
+    if site.executor != "slurm":
+        return Status(owner)
+    with held(Lock(owner.paths.lock)) as taken:  # whoever submits settles by itself
+        view = reconcile.settle(owner, site) if taken else reconcile.View()
+    return Status(owner, batch.outcome_lines(view, owner.states()), view.answered)
 
 
 def cancel(options: argparse.Namespace) -> int:
     """Stop what runs and mark what waits."""
     owner = _find(options)
-    submission.cancel(owner, Plain())
+    site = msgspec.convert(owner.ledger.site, Site)
+    if site.executor == "slurm":
+        _cancel_slurm(owner, site)
+    else:
+        submission.cancel(owner, Plain())
     print("\n".join(Status(owner).lines()[:2]))
     return ExitCode.OK
+
+
+def _cancel_slurm(owner: Campaign, site: Site) -> None:
+    lock = Lock(owner.paths.lock)
+    who = lock.holder()
+    if who is not None:
+        submission.stop_submitter(who, Plain())
+    with held(lock) as taken:
+        if not taken:
+            raise _busy(owner.name, lock)
+        batch.cancel(owner, site, Plain())
+
+
+def collect(options: argparse.Namespace) -> int:
+    """Hand the campaign to the analysis, which reads it in a process of its own."""
+    path = _find(options).paths.path
+    out = options.out or path / "tables"
+    command = [sys.executable, "-m", "analysis", "collect", str(path), "--out", str(out)]
+    return subprocess.run(command, check=False).returncode
 
 
 def _find(options: argparse.Namespace) -> Campaign:

@@ -102,11 +102,13 @@ class Campaign:
 
     def _is_pending(self, run_id: str, state: State, retry: bool) -> bool:
         if state.state == RUNNING:
-            return not is_driven(state)
+            return not (is_driven(state) or self.run_dir(run_id).submission.exists())
         if state.state == DONE:  # which takes the closing lines as well
             job = self.job(run_id)
             return job is None or not ranks.closed(self.run_dir(run_id), job.run)
-        return state.state in (QUEUED, INTERRUPTED) or (retry and state.state == FAILED)
+        if state.state == QUEUED:
+            return not self.run_dir(run_id).submission.exists()  # else a batch system has it
+        return state.state == INTERRUPTED or (retry and state.state == FAILED)
 
 
 def _state(run_dir: RunDir) -> State:
@@ -266,6 +268,7 @@ def _ledger(plan: Plan, name: str) -> Ledger:
 def clear(run_dir: RunDir, job: Job) -> None:
     """Make a run ready for another attempt: what the last one left would be read as its own."""
     run_dir.stop.unlink(missing_ok=True)
+    run_dir.submission.unlink(missing_ok=True)
     shutil.rmtree(run_dir.legs, ignore_errors=True)
     run_dir.manifest.unlink(missing_ok=True)
     preflight.remove_tree(Path(job.scratch))

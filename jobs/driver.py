@@ -8,7 +8,6 @@ are started and stopped lives in `launch`, what their files mean in `ranks`.
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import sys
@@ -65,7 +64,10 @@ class _Requests(Request):
     """submitit's own handler of the requeue signal."""
 
     def on_stop(self, number: int, frame: FrameType | None) -> None:
-        self.ask()
+        if self.requeue:
+            self.level = 2  # the machine goes sooner than announced
+        else:
+            self.ask()
 
     def on_requeue(self, number: int, frame: FrameType | None) -> None:
         self.requeue = callable(self.before)  # without submitit nobody would start it again
@@ -100,6 +102,8 @@ class Attempt:
         """All steps; every way out leaves a final state."""
         pid, host, started = process.myself()
         queued = self.paths.read_state()
+        if queued.state == INTERRUPTED:  # the batch system starts again by itself what it took away
+            queued = self.paths.write_state(state=QUEUED, reason=None, cause=None)
         age = process.age_s()
         self.timings = {"queue_wait": max(0.0, time.time() - age - queued.updated), "driver_start": age}
         self.paths.write_state(
@@ -116,7 +120,7 @@ class Attempt:
             kind = type(error).__name__
             self._close(FAILED, ranks.Ending(f"driver: {kind}: {error}", cause=kind))
             raise
-        if self.request.requeue and ending is not None:
+        if self.request.requeue and ending is not None and ending.cause == "stopped":
             return QUEUED  # written by `checkpoint`, once submitit has agreed
         if ending is not None and ending.cause == "stopped":
             return self._close(INTERRUPTED, ending)
@@ -136,9 +140,13 @@ class Attempt:
                     return ending
             return None
         finally:
-            if not (job.run.settings.keep_files or self.request.requeue):
+            if not (job.run.settings.keep_files or self._may_go_on()):
                 with self._timed("cleanup"):
                     preflight.remove_tree(Path(job.scratch))
+
+    def _may_go_on(self) -> bool:
+        """Whether the checkpoints may be needed: the batch system may start this run again by itself."""
+        return self.request.requeue or (self.request.wanted and "SLURM_JOB_ID" in os.environ)
 
     def _prepare(self, job: Job) -> None:
         preflight.check(Path(job.scratch), [job.run])
@@ -159,8 +167,10 @@ class Attempt:
     def _leg(self, job: Job, name: str) -> ranks.Ending | None:
         if self.request.wanted:
             return ranks.Ending(f"stopped on request before leg {name}", cause="stopped")
-        self.paths.write_state(leg=name)
         leg = self.paths.leg(name)
+        if ranks.leg_closed(leg, job.run.ranks):
+            return None  # done before the batch system took the machine away
+        self.paths.write_state(leg=name)
         argv, variables = self._command(job, leg)
         outcome = Launch(job, leg, self.request).run(argv, variables, Path.cwd())
         self.timings |= outcome.timings_s
@@ -172,14 +182,16 @@ class Attempt:
 
     def _command(self, job: Job, leg: LegDir) -> tuple[list[str], dict[str, str]]:
         """The launcher's command line and environment; writes the wrapper that each rank starts as."""
-        shutil.rmtree(leg.path, ignore_errors=True)  # of an attempt that was cut off
+        if leg.path.exists():
+            leg.set_aside()  # of a launch that was cut off: the ranks go on from what it saved
         leg.darshan.mkdir(parents=True)
         leg.ranks.mkdir()
         traced = self.tracer.prepare(leg.path, Path(job.scratch) / leg.name)
         program = [job.site.get("python") or sys.executable, "-m", self.rank_module]
-        here = job.run.ranks if job.virtual_nodes else job.run.point.ranks_per_node
+        together = job.virtual_nodes or job.site.get("one_machine", False)
+        here = job.run.ranks if together else job.run.point.ranks_per_node
         leg.rank_script.write_text(
-            render.rank_script(self.paths, leg, program, {"MPI_LOCALNRANKS": str(here)}, traced)
+            render.rank_script(self.paths, leg, program, {"HPCCKPT_RANKS_HERE": str(here)}, traced)
         )
         cores = job.site.get("cores") or launchers.cores_here()
         variables = launchers.environment(

@@ -34,6 +34,8 @@ class Request:
     level: int = 0
     requeue: bool = False
     """The scheduler takes the machine away: stop, and come back."""
+    notice_s: float = STOP_GRACE_S
+    """How long ranks may go on to their next save when the scheduler has warned."""
 
     def ask(self) -> None:
         """Stop; whoever asks a second time, in whichever way, means now."""
@@ -83,7 +85,7 @@ class Launch:
         while owned.poll() is None:
             self._presence.look()
             if self.request.wanted:
-                self._stop(owned, STOP_GRACE_S)
+                self._stop(owned, self.request.notice_s if self.request.requeue else STOP_GRACE_S)
                 return False
             if time.monotonic() > deadline:
                 self._stop(owned, HUNG_GRACE_S)

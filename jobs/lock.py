@@ -59,6 +59,9 @@ class Lock:
     def release(self) -> None:
         """Let go. A process forked meanwhile keeps the lock for as long as it lives."""
         if self._descriptor is not None:
+            who = self.holder()
+            if who is not None and who.pid == os.getpid():  # a forked process may have signed meanwhile
+                os.ftruncate(self._descriptor, 0)
             os.close(self._descriptor)
             self._descriptor = None
 

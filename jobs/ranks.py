@@ -109,9 +109,12 @@ def introduction(path: Path) -> Start | None:
 
 def closed(run_dir: RunDir, run: Run) -> bool:
     """Whether every rank's file of every leg ends with the closing line of a rank that is done."""
-    return all(
-        _ends_well(run_dir.leg(name).rank_file(rank)) for name in run.legs for rank in range(run.ranks)
-    )
+    return all(leg_closed(run_dir.leg(name), run.ranks) for name in run.legs)
+
+
+def leg_closed(leg: LegDir, ranks: int) -> bool:
+    """The same for one leg."""
+    return all(_ends_well(leg.rank_file(rank)) for rank in range(ranks))
 
 
 def _ends_well(path: Path) -> bool:

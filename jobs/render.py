@@ -24,7 +24,6 @@ LOG_DIR = "{log_dir}"
 """What a tracer writes where the rank's own log directory belongs."""
 STARTUP_S = 120.0
 """Allowed on top of the legs' limits: start, conversion of logs, cleaning up."""
-SIGNAL_BEFORE_S = 60
 
 
 class _Missing(jinja2.StrictUndefined):
@@ -86,7 +85,6 @@ def job_script(
         "campaign": job.campaign,
         "site": site.facts(),
         "time_limit": site.time or str(math.ceil(limit_s(job.run) / 60)),
-        "signal_before_s": SIGNAL_BEFORE_S,
         "output": str(run_dir.log / "job.log"),
         "programs": str(programs) if programs else "",
         "source": str(Path(__file__).resolve().parent.parent),

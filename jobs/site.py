@@ -37,6 +37,10 @@ class Site(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Directory of the checkpoints. `~` and environment variables are expanded on the submitting side."""
     virtual_nodes: bool = False
     """One machine plays all nodes: for trying out and for mechanisms, never for scaling claims."""
+    one_machine: bool = False
+    """Its nodes have names of their own but share one machine's cores, memory and disk: no scaling claims either."""
+    private_slurm: bool = False
+    """The cluster that `make slurm-up` started here, not the machine's own."""
     concurrent_runs: bool = False
     """Runs of a campaign may overlap in time. They then share scratch, and disturb each other."""
     max_nodes: int | None = None
@@ -58,6 +62,12 @@ class Site(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     reservation: str | None = None
     time: str | None = None
     """Time limit of a job in Slurm's own form; None: the sum of the legs' limits."""
+    warning_s: int = 60
+    """Seconds before a job's end at which Slurm tells the driver: time for a last save."""
+    max_queued: int | None = None
+    """Jobs of a campaign that may wait or run at once; None: no limit."""
+    scratch_shared: bool = True
+    """Every node sees the same scratch. False: a node's own disk, where only its own ranks' files are."""
     exclusive: bool = False
     sbatch: list[str] = []
     """Further `#SBATCH` options, as they are."""

@@ -8,22 +8,30 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hpcckpt.experiment import Job
 from hpcckpt.records import SCHEMA_VERSION
 from hpcckpt.rundir import DONE, FAILED, INTERRUPTED, QUEUED, RUNNING, State
 from jobs.campaign import UNREADABLE, Campaign, is_driven
+from jobs.plan import Skipped
 from jobs.progress import Durations, describe, duration
 
+FEW = 3
+"""As many of a kind are named; more are counted."""
 ORDER = (UNREADABLE, FAILED, INTERRUPTED, RUNNING, QUEUED, DONE)
 
 
 class Status:
     """A campaign at one moment."""
 
-    def __init__(self, owner: Campaign) -> None:
+    def __init__(self, owner: Campaign, jobs: Mapping[str, str] | None = None, answered: bool = True) -> None:
         self.campaign = owner
+        self.slurm = jobs or {}
+        """run -> what Slurm says of its job."""
+        self.answered = answered
+        """Whether Slurm, where it has the runs, said anything."""
         self.states = owner.states()
         known = {run_id: owner.job(run_id) for run_id in self.states}
         self.jobs: dict[str, Job] = {run_id: job for run_id, job in known.items() if job is not None}
@@ -69,6 +77,7 @@ class Status:
             "site": self.campaign.ledger.site["name"],
             "virtual_nodes": self.virtual,
             "counts": {state: self.counts[state] for state in ORDER},
+            "slurm_answered": self.answered,
             "elapsed_s": self.total_s(),
             "left_s": self.left_s(),
             "runs": [self._row(run_id, state) for run_id, state in self.states.items()],
@@ -76,9 +85,8 @@ class Status:
 
     def _row(self, run_id: str, state: State) -> dict[str, Any]:
         keys = ("state", "reason", "cause", "rank", "node", "leg", "attempts", "timings_s")
-        return {"run_id": run_id, "elapsed_s": self.elapsed_s(state)} | {
-            key: getattr(state, key) for key in keys
-        }
+        row = {"run_id": run_id, "elapsed_s": self.elapsed_s(state), "slurm": self.slurm.get(run_id)}
+        return row | {key: getattr(state, key) for key in keys}
 
     def json(self) -> str:
         return json.dumps(self.plain(), indent=2)
@@ -93,8 +101,11 @@ class Status:
         if self.counts[QUEUED] + self.counts[RUNNING]:
             times += f", left {duration(self.left_s())}"
         head = [f"campaign {self.campaign.name} at {where}", f"{len(self.states)} runs: {counted}; {times}"]
+        if not self.answered:
+            head.append("Slurm does not answer: these are the states as the runs' own files have them")
         ordered = sorted(self.states, key=lambda run_id: ORDER.index(self.states[run_id].state))
-        return head + [self._line(run_id) for run_id in ordered] + self._skipped()
+        skipped = skipped_lines(self.campaign.ledger.skipped)
+        return head + [self._line(run_id) for run_id in ordered] + [f"  {line}" for line in skipped]
 
     def _line(self, run_id: str) -> str:
         state = self.states[run_id]
@@ -102,11 +113,29 @@ class Status:
         text = f"  {state.state:<11} {duration(took) if took is not None else '-':>12}  "
         job = self.jobs.get(run_id)
         text += describe(job.run, job.virtual_nodes) if job else f"{run_id}: no run.json; submit writes it anew"
+        if job_line := self.slurm.get(run_id):
+            text += f"; {job_line}"
         if state.state == RUNNING:
             dead = "; its driver is dead: submit again takes it up"
             return text + (f"; leg {state.leg}" if is_driven(state) else dead)
         return text + (f"\n{'':15}{state.reason}" if state.reason and state.state != DONE else "")
 
-    def _skipped(self) -> list[str]:
-        skipped = self.campaign.ledger.skipped
-        return [f"  not possible  {s.framework} {s.strategy} {s.format}: {s.reason}" for s in skipped]
+    @property
+    def over(self) -> bool:
+        """Whether nothing waits or runs any more."""
+        return not self.counts[QUEUED] + self.counts[RUNNING]
+
+
+def skipped_lines(skipped: Sequence[Skipped], brief: bool = False) -> list[str]:
+    """Combinations of the axes that are no run: one line per framework and reason, or how many there are."""
+    if brief and len(skipped) > FEW:
+        return [f"{len(skipped)} combinations of the axes are not possible; 'python -m jobs status' says why"]
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for each in skipped:
+        reasons.setdefault((each.framework, each.reason), []).append(f"{each.strategy} {each.format}")
+    return [f"not possible: {framework}: {reason} ({_some(which)})" for (framework, reason), which in reasons.items()]
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f", and {len(names) - FEW} more" if len(names) > FEW else ""
+    return ", ".join(names[:FEW]) + more

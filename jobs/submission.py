@@ -120,7 +120,7 @@ class Submission:
             campaign.clear(run_dir, job)
             write_bytes(run_dir.script, script(job, self.site, run_dir).encode())
             run_dir.log.mkdir(exist_ok=True)
-            handle = executor.submit(self.site, run_dir, render.limit_s(job.run))
+            handle = executor.submit(run_dir, render.limit_s(job.run))
             self._wait(handle.ended, run_dir)
             return self._settle(run_dir)
 
@@ -243,10 +243,8 @@ def cancel(owner: Campaign, report: Report) -> None:
     """Stop the submission, then whatever still runs, and mark what waits as interrupted."""
     lock = Lock(owner.paths.lock)
     who = lock.holder()
-    submitter = process.same_process(who.pid, who.started) if who else None
-    if submitter is not None:
-        report.say(f"asking process {submitter.pid}, which submits this campaign, to stop")
-        process.send([submitter], signal.SIGTERM)
+    if who is not None:
+        stop_submitter(who, report)
     _stop_drivers(owner)
     _until(lambda: lock.holder() is None and not owner.driven(), 3 * POLITE_S)
     with held(lock) as taken:
@@ -258,6 +256,14 @@ def cancel(owner: Campaign, report: Report) -> None:
                 run_dir.write_state(state=INTERRUPTED, reason="cancelled", ended=time.time())
             if state.state in (QUEUED, RUNNING, INTERRUPTED) and not campaign.is_driven(state):
                 discard(owner, run_dir)
+
+
+def stop_submitter(who: locks.Holder, report: Report) -> None:
+    """Ask the process that submits a campaign to stop, where it runs here."""
+    submitter = process.same_process(who.pid, who.started)
+    if submitter is not None:
+        report.say(f"asking process {submitter.pid}, which submits this campaign, to stop")
+        process.send([submitter], signal.SIGTERM)
 
 
 def _stop_drivers(owner: Campaign) -> None:

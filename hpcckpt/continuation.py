@@ -1,0 +1,116 @@
+"""A leg that was cut off goes on: which generation all ranks can go back to, and the way back to it.
+
+Looks at the earlier launches' rank files and at the checkpoints themselves; all ranks decide together,
+because ranks that go on from different steps wait for each other for ever. When to launch again is the
+driver's business.
+"""
+
+from __future__ import annotations
+
+import shutil
+
+from hpcckpt.comm import clock
+from hpcckpt.errors import RunError, TraceError
+from hpcckpt.leg import Leg
+from hpcckpt.records import End, Record, Resumed, Save, decode
+from hpcckpt.rundir import LegDir
+from hpcckpt.tracing.residency import cached_fraction
+
+
+def go_on(leg: Leg, paths: LegDir) -> None:
+    """Restore the newest generation that every rank has, if an earlier launch saved any. A collective.
+
+    Raises RunError where generations were completed and no rank, or not every rank, can reach one.
+    """
+    earlier = paths.earlier()
+    if leg.strategy is None or not leg.comm.any(bool(earlier)):
+        return
+    mine = completed(earlier, leg.comm.rank, leg.strategy.asynchronous)
+    generation = newest_common(leg, mine)
+    if generation is None:
+        return
+    _restore(leg, mine[generation], len(earlier))
+    leg.first_step, leg.first_generation = mine[generation].step + 1, generation + 1
+    _remove_unfinished(leg)
+
+
+def completed(earlier: list[LegDir], rank: int, asynchronous: bool) -> dict[int, Save]:
+    """Generations that this rank saw complete, by its own files, the newest launch last."""
+    found: dict[int, Save] = {}
+    for launch in earlier:
+        records = _records(launch, rank)
+        saves = [record for record in records if isinstance(record, Save)]
+        settled = any(isinstance(record, End) and record.status in ("ok", "stopped") for record in records)
+        if asynchronous and not settled:
+            saves = saves[:-1]  # only the next save, or a proper end, waits for the work behind a save
+        found |= {save.generation: save for save in saves}
+    return found
+
+
+def _records(launch: LegDir, rank: int) -> list[Record]:
+    """A rank's records up to the first line that is none: a killed rank may leave half a line."""
+    found: list[Record] = []
+    try:
+        lines = launch.rank_file(rank).read_bytes().splitlines()
+    except OSError:
+        return found
+    for line in lines:
+        try:
+            found.append(decode(line))
+        except TraceError:
+            break
+    return found
+
+
+def newest_common(leg: Leg, mine: dict[int, Save]) -> int | None:
+    """The newest generation that all ranks completed and can still reach; None where none was completed."""
+    assert leg.strategy is not None
+    everybodys = leg.comm.allgather(sorted(mine))
+    agreed: list[int] = sorted(set(everybodys[0]).intersection(*everybodys[1:]), reverse=True)
+    lacking: dict[int, list[int]] = {}
+    for generation in agreed:
+        here = leg.strategy.holds(leg.directory(generation), mine[generation].step)
+        reached = leg.comm.allgather(here)
+        if all(reached):
+            return generation
+        lacking[generation] = [rank for rank, there in enumerate(reached) if not there]
+    if not agreed:
+        return None
+    newest = agreed[0]
+    raise RunError(
+        f"ranks {', '.join(map(str, lacking[newest]))} (this one on {leg.comm.host}) cannot reach generation {newest} "
+        f"in {leg.root}: checkpoints on a node's own disk stay on the nodes that wrote them; "
+        "use a shared scratch, or repeat the run from its beginning by 'python -m jobs resume --retry'"
+    )
+
+
+def _restore(leg: Leg, save: Save, launches: int) -> None:
+    assert leg.strategy is not None
+    directory = leg.directory(save.generation)
+    cached = cached_fraction(path for path in sorted(directory.rglob("*")) if path.is_file())
+    begin = clock()
+    leg.strategy.prepare()
+    missing = leg.strategy.resume(directory, save.step)
+    if missing:
+        raise RunError(f"generation {save.generation} lacks {', '.join(missing[:5])}: it cannot be gone on from")
+    leg.trace.add(
+        Resumed(
+            t_ns=begin,
+            generation=save.generation,
+            step=save.step,
+            launch=launches,
+            restore_ns=clock() - begin,
+            cached=cached,
+        )
+    )
+
+
+def _remove_unfinished(leg: Leg) -> None:
+    """What a save left that was cut off stands where the next save will write."""
+    assert leg.strategy is not None
+    leg.comm.settle()
+    if leg.comm.rank == 0 and not leg.strategy.one_directory:
+        later = leg.run.settings.steps  # no leg has more generations than steps
+        for generation in range(leg.first_generation, leg.first_generation + later):
+            shutil.rmtree(leg.directory(generation), ignore_errors=True)
+    leg.comm.settle()

@@ -1,0 +1,173 @@
+"""Gives the runs of a campaign to a batch system, follows them if asked to, and cancels them.
+
+Holds the campaign's lock only while it submits or waits. A job goes on whatever happens here: Ctrl-C
+ends the waiting and no run. What Slurm says about jobs is `slurm`'s, what that means `reconcile`'s.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from hpcckpt.errors import ExitCode, SubmitError
+from hpcckpt.experiment import Job
+from hpcckpt.rundir import DONE, FAILED, INTERRUPTED, QUEUED, RUNNING, RunDir, State, read_json, write_bytes
+from jobs import campaign, preflight, reconcile, render, slurm
+from jobs.campaign import Campaign
+from jobs.progress import Durations, Report, describe
+from jobs.site import Site
+from jobs.submission import result, script
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+LOOK_S = 1.0
+"""Between two looks at the state files while waiting."""
+ASK_S = 20.0
+"""Between two questions to Slurm while waiting: its controller serves everybody."""
+GONE_S = 60.0
+"""Cancelled jobs have left by then: their drivers stop the ranks first."""
+
+
+class Batch:
+    """The runs of one campaign that are left to give away."""
+
+    def __init__(self, owner: Campaign, site: Site, pending: list[str], report: Report, most: int | None) -> None:
+        self.campaign = owner
+        self.site = site
+        self.pending = list(pending)
+        self.report = report
+        self.most = most
+        """Jobs of this campaign that may be in the queue at once; None: all."""
+        self.asked = 0
+        self._asked_slurm = time.monotonic()
+
+    def submit(self) -> int:
+        """Give away what the limit allows; how many runs that were. Raises SubmitError where Slurm refuses."""
+        room = len(self.pending) if self.most is None else max(0, self.most - self._in_queue())
+        given = 0
+        while self.pending and given < room and not self.asked:
+            self._give(self.pending[0])
+            self.pending.pop(0)
+            given += 1
+        return given
+
+    def follow(self) -> ExitCode:
+        """Submit, wait until every run came to an end, and submit what the limit held back."""
+        with self._listening():
+            self.submit()
+            told = self._ended()
+            self._introduce(len(told))
+            while not self.asked and (self.pending or self._in_queue()):
+                self._look(told)
+                if self.pending:
+                    self.submit()
+                self.report.tick()
+                time.sleep(LOOK_S)
+            self._look(told)
+        if self.asked:
+            self.report.say("no longer waiting; the jobs go on: 'python -m jobs status', 'python -m jobs cancel'")
+            return ExitCode.INTERRUPTED
+        return result(self.campaign)
+
+    def _give(self, run_id: str) -> None:
+        from jobs import executor  # imports submitit: not for a dry run or a refusal
+
+        run_dir = self.campaign.run_dir(run_id)
+        job: Job = read_json(run_dir.run, Job)
+        campaign.clear(run_dir, job)
+        write_bytes(run_dir.script, script(job, self.site, run_dir).encode())
+        run_dir.log.mkdir(exist_ok=True)
+        job_id = executor.submit_batch(self.site, run_dir, render.limit_s(job.run))
+        reconcile.hand_over(run_dir, job_id)
+        self.report.say(f"job {job_id}: {describe(job.run, job.virtual_nodes)}")
+
+    def _in_queue(self) -> int:
+        """Runs that were given away and have no end yet, by their own files."""
+        states = self.campaign.states()
+        return sum(
+            state.state in (QUEUED, RUNNING) and reconcile.handed(self.campaign.run_dir(run_id)) is not None
+            for run_id, state in states.items()
+        )
+
+    def _ended(self) -> set[str]:
+        return {run_id for run_id, s in self.campaign.states().items() if s.state not in (QUEUED, RUNNING)}
+
+    def _introduce(self, done: int) -> None:
+        durations, total = Durations(), len(self.campaign.ledger.runs)
+        left = [self.campaign.job(run_id) for run_id in self.campaign.ledger.runs]
+        for job in filter(None, left):
+            state = self.campaign.run_dir(job.run.run_id).read_state()
+            if state.state == DONE:
+                durations.add(job.run, state)
+        waiting = [job.run for job in left if job is not None]
+        self.report.begin(done + 1, total, "waiting for Slurm", durations.left(waiting) if durations else None)
+
+    def _look(self, told: set[str]) -> None:
+        """Say what ended since the last look; ask Slurm now and then about what did not."""
+        if time.monotonic() - self._asked_slurm > ASK_S:
+            self._asked_slurm = time.monotonic()
+            reconcile.settle(self.campaign, self.site)
+        for run_id, state in self.campaign.states().items():
+            if run_id in told or state.state in (QUEUED, RUNNING):
+                continue
+            told.add(run_id)
+            self.report.end(self._words(run_id), state)
+
+    def _words(self, run_id: str) -> str:
+        job = self.campaign.job(run_id)
+        return describe(job.run, job.virtual_nodes) if job else run_id
+
+    @contextmanager
+    def _listening(self) -> Iterator[None]:
+        def ask(number: int, frame: FrameType | None) -> None:
+            self.asked += 1
+
+        before = {number: signal.signal(number, ask) for number in SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def cancel(owner: Campaign, site: Site, report: Report) -> None:
+    """Cancel every job that Slurm has of the campaign, and mark its runs as interrupted."""
+    view = reconcile.settle(owner, site)
+    if not view.answered:
+        raise SubmitError(f"campaign {owner.name}: squeue does not answer, so nothing could be cancelled; try again")
+    jobs = {run_id: job.job_id for run_id, job in view.queued.items()}
+    report.say(f"cancelling {len(jobs)} job{'' if len(jobs) == 1 else 's'}")
+    objection = slurm.cancel(site, jobs.values())
+    if objection:
+        raise SubmitError(f"campaign {owner.name}: scancel says: {objection}")
+    _wait_until_gone(site, set(jobs.values()))
+    for run_id, state in owner.states().items():
+        run_dir = owner.run_dir(run_id)
+        if state.state in (QUEUED, RUNNING):
+            run_dir.write_state(state=INTERRUPTED, reason="cancelled", cause="cancelled", ended=time.time())
+        if state.state in (QUEUED, RUNNING, INTERRUPTED):
+            _discard(owner, run_dir)
+
+
+def _wait_until_gone(site: Site, job_ids: set[str]) -> None:
+    end = time.monotonic() + GONE_S
+    while time.monotonic() < end and job_ids & set(slurm.queue(site) or {}):
+        time.sleep(LOOK_S)
+
+
+def _discard(owner: Campaign, run_dir: RunDir) -> None:
+    job = owner.job(run_dir.path.name)
+    if job is not None and not job.run.settings.keep_files:
+        preflight.remove_tree(Path(job.scratch))
+
+
+def outcome_lines(view: reconcile.View, states: dict[str, State]) -> dict[str, str]:
+    """run -> what Slurm says of its job, for a person."""
+    return {
+        run_id: f"Slurm job {job.job_id}: {job.state.lower()}" + (f" ({job.reason})" if job.state == "PENDING" else "")
+        for run_id, job in view.queued.items()
+        if states[run_id].state in (QUEUED, RUNNING, FAILED)
+    }
