@@ -28,7 +28,7 @@ export HPCCKPT_VENV := $(VENV)
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
-.PHONY: help setup submit resume status cancel lint test test-long bench lock clean
+.PHONY: help setup submit resume status cancel slurm-up slurm-down lint test test-long bench lock clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,12 @@ status: setup ## what the newest campaign is doing
 
 cancel: setup ## stop the newest campaign
 	$(call say,$(PY) -m jobs cancel $(ARGS))
+
+slurm-up: setup ## start a private Slurm cluster on this machine, for SITE=slurm_local; needs root (NODES=8 ARGS=)
+	$(call say,$(PY) -m jobs.private_slurm up $(if $(NODES),--nodes $(NODES)) $(ARGS))
+
+slurm-down: setup ## stop it and all that runs on it (ARGS=)
+	$(call say,$(PY) -m jobs.private_slurm down $(ARGS))
 
 lint: setup ## ruff, mypy, import-linter
 	$(PY) -m ruff check .

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -186,6 +187,9 @@ def measure(leg: Leg, job: Job, leg_name: str, paths: LegDir) -> None:
         trace.add(Clock(t_ns=clock(), offset_ns=offset, error_ns=error, method=method))
 
     align()
+    if first_here and not paths.earlier():
+        shutil.rmtree(leg.root, ignore_errors=True)  # of a run that ended badly; a node's own disk only nodes can clear
+    comm.settle()
     if first_here:
         leg.root.mkdir(parents=True, exist_ok=True)
         if leg_name == job.run.legs[0]:
@@ -208,6 +212,8 @@ def measure(leg: Leg, job: Job, leg_name: str, paths: LegDir) -> None:
         leg.verify(rows)
         inventory.write(paths.inventory, rows)
     comm.settle()
+    if first_here and not (job.site.get("scratch_shared", True) or settings.keep_files):
+        shutil.rmtree(leg.root, ignore_errors=True)  # the driver reaches the disk of its own node only
 
 
 if __name__ == "__main__":

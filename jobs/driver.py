@@ -19,14 +19,18 @@ from types import FrameType
 from typing import Any
 
 from hpcckpt import environment
-from hpcckpt.errors import HpcCkptError
+from hpcckpt.errors import HpcCkptError, TraceError
 from hpcckpt.experiment import Job
 from hpcckpt.rundir import DONE, FAILED, INTERRUPTED, QUEUED, RUNNING, LegDir, RunDir, read_json, write_json
 from hpcckpt.tracing.io.base import IoTracer, choose
 from jobs import launchers, preflight, process, ranks, render
-from jobs.launch import Launch, Request
+from jobs.launch import STOP_GRACE_S, Launch, Request
 
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+STOPPING_S = 20.0
+"""Kept of a scheduler's warning for ending the ranks and asking to be started again."""
+MOST_ATTEMPTS = 5
+"""Starts of one run after which a lost node is a failure: a cluster that loses nodes so fast needs a person."""
 REQUEUE = signal.SIGUSR2  # submitit's, shortly before a job is taken away
 
 
@@ -34,6 +38,8 @@ class Driver:
     """Runs one run. Holds only the path, so that nothing else is pickled with it."""
 
     rank_module = "hpcckpt.rank"
+    why = "the machine was taken away"
+    """Why it waits to be started again."""
 
     def __init__(self, run_dir: str | Path) -> None:
         self.run_dir = str(run_dir)
@@ -42,8 +48,10 @@ class Driver:
         """Run to an end of whatever kind; returns the state that was reached."""
         paths = RunDir(self.run_dir)
         with requests(paths) as request:
-            state = Attempt(paths, request, self.rank_module).run()
+            attempt = Attempt(paths, request, self.rank_module)
+            state = attempt.run()
         if request.requeue and state == QUEUED:
+            self.why = attempt.why or self.why
             request.before(REQUEUE, None)  # submitit's handler, late: it requeues and leaves
         return state
 
@@ -53,7 +61,7 @@ class Driver:
 
         paths = RunDir(self.run_dir)
         paths.stop.unlink(missing_ok=True)
-        paths.write_state(state=QUEUED, reason="the machine was taken away; waiting to go on")
+        paths.write_state(state=QUEUED, reason=f"{self.why}; waiting to go on")
         return requeue(self)
 
 
@@ -80,6 +88,7 @@ def requests(paths: RunDir) -> Iterator[_Requests]:
     request = _Requests(paths.stop)
     before = {number: signal.signal(number, request.on_stop) for number in STOPS}
     request.before = before[REQUEUE] = signal.signal(REQUEUE, request.on_requeue)
+    request.can_requeue = callable(request.before) and "SLURM_JOB_ID" in os.environ
     try:
         yield request
     finally:
@@ -94,6 +103,8 @@ class Attempt:
         self.paths = paths
         self.request = request
         self.rank_module = rank_module
+        self.why: str | None = None
+        """Why the run must be started again, where it is not the scheduler that asked."""
         self.timings: dict[str, float] = {}
         self.tracer: IoTracer
         self.launcher: launchers.Found
@@ -117,11 +128,13 @@ class Attempt:
         except HpcCkptError as error:
             ending = ranks.Ending(str(error), cause="refused")
         except Exception as error:
+            self._clean_up()
             kind = type(error).__name__
             self._close(FAILED, ranks.Ending(f"driver: {kind}: {error}", cause=kind))
             raise
-        if self.request.requeue and ending is not None and ending.cause == "stopped":
+        if self._goes_on_later(ending):
             return QUEUED  # written by `checkpoint`, once submitit has agreed
+        self._clean_up()
         if ending is not None and ending.cause == "stopped":
             return self._close(INTERRUPTED, ending)
         return self._close(FAILED if ending else DONE, ending)
@@ -129,24 +142,39 @@ class Attempt:
     def _legs(self) -> ranks.Ending | None:
         """Everything between running and the end; the reason why it is not done, if it isn't."""
         job: Job = read_json(self.paths.run, Job)
-        try:
-            with self._timed("preflight"):
-                self._prepare(job)
-            with self._timed("manifest"):
-                self._write_manifest(job)
-            for name in job.run.legs:
-                ending = self._leg(job, name)
-                if ending is not None:
-                    return ending
-            return None
-        finally:
-            if not (job.run.settings.keep_files or self._may_go_on()):
-                with self._timed("cleanup"):
-                    preflight.remove_tree(Path(job.scratch))
+        self.request.notice_s = max(STOP_GRACE_S, job.site.get("warning_s", 0) - STOPPING_S)
+        with self._timed("preflight"):
+            self._prepare(job)
+        with self._timed("manifest"):
+            self._write_manifest(job)
+        for name in job.run.legs:
+            ending = self._leg(job, name)
+            if ending is not None:
+                return ending
+        return None
 
-    def _may_go_on(self) -> bool:
-        """Whether the checkpoints may be needed: the batch system may start this run again by itself."""
-        return self.request.requeue or (self.request.wanted and "SLURM_JOB_ID" in os.environ)
+    def _clean_up(self) -> None:
+        """Delete the checkpoints, unless they are wanted or the batch system may start this run again by itself."""
+        try:
+            job: Job = read_json(self.paths.run, Job)
+        except TraceError:
+            return  # nobody knows where they lie
+        if not (job.run.settings.keep_files or (self.request.wanted and "SLURM_JOB_ID" in os.environ)):
+            with self._timed("cleanup"):
+                preflight.remove_tree(Path(job.scratch))
+
+    def _goes_on_later(self, ending: ranks.Ending | None) -> bool:
+        """Whether the scheduler is to start this run again: it took the machine away, or a node was lost."""
+        if ending is None:
+            return False
+        if ending.cause == ranks.NODE_LOST and self._may_move():
+            self.request.requeue, self.why = True, ending.reason
+            return True
+        return self.request.requeue and ending.cause == "stopped"
+
+    def _may_move(self) -> bool:
+        """Whether somebody would start this again, on other nodes; not without end."""
+        return self.request.can_requeue and self.paths.read_state().attempts < MOST_ATTEMPTS
 
     def _prepare(self, job: Job) -> None:
         preflight.check(Path(job.scratch), [job.run])

@@ -34,6 +34,8 @@ class Request:
     level: int = 0
     requeue: bool = False
     """The scheduler takes the machine away: stop, and come back."""
+    can_requeue: bool = False
+    """Whether a scheduler would start the run again."""
     notice_s: float = STOP_GRACE_S
     """How long ranks may go on to their next save when the scheduler has warned."""
 

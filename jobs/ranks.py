@@ -27,6 +27,9 @@ KILLED = re.compile(
     r"process\s+rank\s+(\d+)\s+with\s+PID\s+\d+\s+on\s+node\s+(\S+)\s+exited\s+on\s+signal\s+(\d+)"
 )
 EXITED = re.compile(r"Process name: \[.*?,\s*(\d+)\]\s+Exit code:\s+(\d+)")
+LOST = re.compile(r"Remote daemon:\s+\[.*\]\s+on\s+node\s+(\S+)|srun: error: Node failure on (\S+)")
+NODE_LOST = "node lost"
+"""Cause of an end that the run is not to blame for: it can go on elsewhere."""
 OUTPUT_BYTES = 1 << 20
 """Read from the end of the launcher's output; ranks may print much before it."""
 LAST_BYTES = 1 << 12
@@ -163,6 +166,10 @@ def _raised(job: Job, leg: LegDir, seen: RankView) -> Ending:
 
 def _died(job: Job, leg: LegDir, seen: list[RankView], status: int) -> Ending:
     said = _tail(leg.output)
+    if lost := LOST.search(said):
+        node = lost[1] or lost[2]
+        reason = f"node {node} was lost in leg {leg.name}: the launcher cannot reach it any more"
+        return Ending(reason, node=node, cause=NODE_LOST)
     if killed := KILLED.search(said):
         rank, host, name = int(killed[1]), killed[2], _signal_name(int(killed[3]))
         node = node_of(job, seen[rank]) or host
@@ -258,7 +265,9 @@ def _last_words(said: str) -> str:
 
 def _first_words(said: str) -> str:
     """The first such line: a launcher that starts nothing says why and then much else."""
-    return "".join(f": {line}" for line in _worded(said)[:1])
+    lines = _worded(said)
+    count = 2 if lines and lines[0].endswith(":") else 1  # what it is about stands on a line of its own
+    return f": {' '.join(lines[:count])}" if lines else ""
 
 
 def _worded(said: str) -> list[str]:

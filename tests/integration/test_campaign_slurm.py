@@ -1,0 +1,261 @@
+"""Campaigns on a real Slurm, and every way it can take a run away: after each, `resume` completes the campaign."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from analysis.collect import collect
+from hpcckpt.errors import ExitCode
+from hpcckpt.records import Resumed, Save, Start, Step
+from hpcckpt.rundir import DONE, FAILED, INTERRUPTED, QUEUED, RUNNING
+from jobs.private_slurm.cluster import Cluster
+from tests.integration.slurm_drill import Drill
+from tests.slurm import remove, root, slurm, start, until
+
+pytestmark = pytest.mark.integration
+__all__ = ["slurm"]
+
+
+@pytest.fixture
+def drill(tmp_path: Path, slurm: Cluster) -> Iterator[Drill]:
+    yield Drill(tmp_path, slurm)
+    slurm.run("scancel", f"--user={os.getuid()}")
+    for name, state in slurm.node_states().items():
+        if state not in ("idle", "alloc", "mix", "comp"):
+            slurm.restart_node(name)
+
+
+def test_a_campaign_runs_on_eight_hosts_and_in_one_shared_table(drill: Drill) -> None:
+    drill.experiment(nodes=8, steps=5, slow=False)
+    done = drill.submit("--wait")
+    assert done.returncode == ExitCode.OK, done.stdout + done.stderr
+    tables = collect([drill.campaign.paths.path])
+    assert tables.left_out.height == 0, tables.left_out.to_dicts()
+    nodes = tables.rank_saves.select("rank", "node").unique().sort("rank")
+    assert nodes["node"].to_list() == [f"node{1 + rank // 2}" for rank in range(16)]
+    assert tables.runs["virtual_nodes"].to_list() == [True], "one machine plays all nodes, and that is said"
+    assert {drill.start(rank).threads for rank in (0, 15)} == {1}, "sixteen ranks share the machine's cores"
+    drill.nothing_left()
+
+
+def test_a_cancelled_job_is_interrupted(drill: Drill) -> None:
+    drill.experiment(nodes=4, steps=31)
+    drill.submit()
+    drill.until_saved()
+    drill.cluster.run("scancel", drill.job_id)
+    assert drill.until_over(60).state == INTERRUPTED
+    drill.nothing_left()
+    drill.completes()
+
+
+def test_cancelling_a_campaign_cleans_up(drill: Drill) -> None:
+    drill.experiment(nodes=2, steps=101)
+    drill.submit()
+    drill.until_saved()
+    said = drill.jobs("cancel")
+    assert said.returncode == ExitCode.OK, said.stderr
+    assert drill.state.state == INTERRUPTED
+    assert not Path(drill.job.scratch).exists()
+    drill.nothing_left()
+
+
+def went_on(drill: Drill) -> Resumed:
+    """All ranks went on from one generation, and no step was trained twice or left out after it."""
+    found = [drill.records(Resumed, rank)[0] for rank in range(drill.job.run.ranks)]
+    assert len({(resumed.generation, resumed.step) for resumed in found}) == 1, found
+    steps = [step.index for step in drill.records(Step)]
+    assert steps == list(range(found[0].step + 1, drill.job.run.settings.steps))
+    generations = [save.generation for save in drill.records(Save)]
+    assert generations == list(range(found[0].generation + 1, drill.job.run.settings.steps // 2))
+    resumed: Resumed = found[0]
+    return resumed
+
+
+def test_a_warning_before_the_end_saves_and_goes_on(drill: Drill) -> None:
+    drill.experiment(nodes=4, steps=41)
+    drill.submit()
+    drill.until_saved(2)
+    drill.cluster.run("scancel", "--signal=USR2", "--batch", drill.job_id)
+    until(lambda: drill.state.attempts == 2, 60, "the second start")
+    assert drill.until_over(120).state == DONE
+    first = drill.train.earlier()[0]
+    assert went_on(drill).generation == drill.records(Save, leg=first)[-1].generation, "the one saved when warned"
+    drill.nothing_left()
+
+
+def test_the_time_limit_is_no_end(drill: Drill) -> None:
+    drill.site(f'scratch = "{drill.base / "scratch"}"', 'time = "1"', "warning_s = 40")
+    drill.experiment(nodes=2, steps=161)
+    drill.submit()
+    assert drill.until_over(300).state == DONE
+    assert drill.state.attempts > 1
+    assert went_on(drill).step > 0
+    drill.nothing_left()
+
+
+def test_a_more_urgent_job_takes_the_nodes_and_gives_them_back(drill: Drill) -> None:
+    drill.experiment(nodes=8, steps=41)
+    drill.submit()
+    drill.until_saved(2)
+    whole = ["--partition=urgent", "--nodes=8", "--exclusive"]
+    drill.cluster.run("sbatch", *whole, "--output=/dev/null", "--wrap=sleep 1")
+    until(lambda: drill.state.attempts == 2, 120, "the second start")
+    assert drill.until_over(120).state == DONE
+    assert went_on(drill).generation >= 1
+    drill.nothing_left()
+
+
+def test_a_node_that_fails_is_replaced(drill: Drill) -> None:
+    drill.experiment(nodes=4, steps=41)
+    drill.submit()
+    drill.until_saved(2)
+    failed = drill.start(7).node
+    drill.cluster.kill_node(failed)
+    try:
+        until(lambda: drill.state.attempts == 2, 180, "the second start")
+        assert drill.until_over(120).state == DONE
+        assert went_on(drill).generation >= 0
+        assert failed not in {drill.start(rank).node for rank in range(8)}
+        drill.nothing_left()
+    finally:
+        drill.cluster.restart_node(failed)
+
+
+def test_a_launcher_that_cannot_start_fails_the_run_in_its_own_words(drill: Drill) -> None:
+    hosts = drill.base / "hosts"
+    drill.site(f'scratch = "{drill.base / "scratch"}"', f'launcher_args = ["--hostfile", "{hosts}"]')
+    drill.experiment(nodes=2, steps=5, slow=False)
+    assert drill.submit("--wait").returncode == ExitCode.RUNS_FAILED
+    assert drill.state.state == FAILED
+    assert "gave up before any rank began" in str(drill.state.reason)
+    assert "hosts" in str(drill.state.reason)
+    hosts.write_text("node1 slots=2\nnode2 slots=2\n")
+    drill.completes("--retry")
+
+
+def test_a_rank_killed_in_mid_save_is_named(drill: Drill) -> None:
+    slow_save = '[[faults]]\nrank = 0\nat = "commit"\naction = "sleep"\nseconds = 2.0\n'
+    drill.experiment(nodes=4, steps=7, slow=False, more=slow_save)
+    drill.submit()
+    drill.until_saved(2)
+    os.kill(drill.start(5).pid, signal.SIGKILL)
+    state = drill.until_over(60)
+    assert (state.state, state.rank, state.node, state.cause) == (FAILED, 5, "node3", "SIGKILL")
+    drill.nothing_left()
+    drill.completes("--retry")
+
+
+def test_a_killed_driver_takes_its_ranks_with_it(drill: Drill) -> None:
+    drill.experiment(nodes=4, steps=21)
+    drill.submit()
+    drill.until_saved()
+    assert drill.state.driver_pid is not None
+    psutil.Process(drill.state.driver_pid).kill()
+    drill.nothing_left(limit_s=10)
+    state = drill.until_over(60)
+    assert (state.state, state.cause) == (INTERRUPTED, "vanished")
+    drill.completes()
+
+
+def in_node(cluster: Cluster, node: str, script: str) -> None:
+    """Run a command where the node's own file systems are seen."""
+    inside = cluster.processes()[node][0].pid
+    subprocess.run(["nsenter", "--mount", f"--target={inside}", "sh", "-c", script], capture_output=True, check=False)
+
+
+def test_a_scratch_that_fills_up_in_mid_run_fails_the_run_and_says_so(drill: Drill) -> None:
+    drill.site('scratch = "/dev/shm/drill"', "scratch_shared = false")
+    drill.experiment(nodes=2, steps=31)
+    drill.submit()
+    until(lambda: bool(drill.records(Start)) and len(drill.records(Save)) > 0, 60, "a save on node1's own disk")
+    in_node(drill.cluster, "node1", "head -c 100G /dev/zero > /dev/shm/filler")
+    state = drill.until_over(60)
+    in_node(drill.cluster, "node1", "rm /dev/shm/filler")
+    assert (state.state, state.rank) == (FAILED, 0)
+    assert "No space left on device" in str(state.reason)
+    drill.nothing_left()
+    drill.completes("--retry")
+
+
+def test_checkpoints_on_nodes_that_were_left_are_refused_by_name(drill: Drill) -> None:
+    drill.site('scratch = "/dev/shm/drill"', "scratch_shared = false")
+    drill.experiment(nodes=2, steps=41)
+    drill.submit()
+    until(lambda: len(drill.records(Save)) > 0, 60, "a save on the nodes' own disks")
+    drill.cluster.run("scancel", "--signal=USR2", "--batch", drill.job_id)
+    until(lambda: drill.state.state == QUEUED, 60, "the requeue")
+    drill.cluster.run("scontrol", "update", f"JobId={drill.job_id}", "ExcNodeList=node[1-2]")
+    state = drill.until_over(120)
+    assert state.state == FAILED
+    assert "checkpoints on a node's own disk stay on the nodes that wrote them" in str(state.reason)
+    drill.completes("--retry")
+
+
+def test_a_refused_submission_says_slurms_words_and_names_the_script(drill: Drill) -> None:
+    drill.site(f'scratch = "{drill.base / "scratch"}"', 'partition = "nowhere"')
+    drill.experiment(nodes=1, steps=3, slow=False)
+    refused = drill.submit()
+    assert refused.returncode == ExitCode.REFUSED
+    assert "invalid partition specified: nowhere" in refused.stderr
+    assert str(drill.run_dir.script) in refused.stderr
+
+
+def jobs_of(cluster: Cluster) -> list[int]:
+    """Numbers of all jobs that Slurm still tells of."""
+    return [int(job) for job in cluster.run("squeue", "--noheader", "--states=all", "--format=%i").stdout.split()]
+
+
+def test_two_shells_at_once_submit_each_run_once(drill: Drill) -> None:
+    drill.experiment(nodes=1, steps=3, slow=False)
+    environment = {**os.environ, "SLURM_CONF": str(drill.cluster.conf)}
+    before = max(jobs_of(drill.cluster), default=0)
+    command = [sys.executable, "-m", "jobs", "submit", "drill.toml", "--site", "site.toml", "--repeats", "4"]
+    environment |= {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    both = [
+        subprocess.Popen(command, cwd=drill.base, env=environment, stderr=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    codes = sorted(process.wait(60) for process in both)
+    assert codes in ([ExitCode.OK, ExitCode.OK], [ExitCode.OK, ExitCode.REFUSED])
+    assert len([job for job in jobs_of(drill.cluster) if job > before]) == 4
+    assert len(drill.campaign.ledger.runs) == 4
+    drill.completes()
+    assert {state.state for state in drill.campaign.states().values()} == {DONE}
+
+
+def test_a_cluster_without_accounts_is_enough(tmp_path: Path) -> None:
+    cluster = Cluster(root("bare"), nodes=2, accounting=False)
+    try:
+        drill = Drill(tmp_path, start(cluster))
+        drill.experiment(nodes=2, steps=21)
+        drill.submit()
+        drill.until_saved()
+        drill.until(lambda: drill.state.driver_pid is not None, 10, "the driver")
+        psutil.Process(drill.state.driver_pid).kill()
+        assert drill.until_over(60).state == INTERRUPTED
+        assert "nothing accounts for it" in str(drill.state.reason)
+        drill.completes()
+    finally:
+        remove(cluster)
+
+
+@pytest.mark.long
+def test_twenty_submissions_in_a_row_start(drill: Drill) -> None:
+    drill.experiment(nodes=8, steps=3, slow=False)
+    times = []
+    for _ in range(20):
+        began = time.time()
+        done = drill.submit("--wait", "--new")
+        assert done.returncode == ExitCode.OK, done.stdout + done.stderr
+        times.append(drill.state.started - began if drill.state.started else 0.0)
+    assert len(times) == 20
+    assert drill.state.state != RUNNING
