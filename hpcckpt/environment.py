@@ -63,14 +63,34 @@ def code() -> dict[str, Any]:
     }
 
 
-def packages() -> dict[str, str]:
-    """Installed versions, read without importing anything."""
+def packages(python: str | None = None) -> dict[str, str]:
+    """Installed versions, read without importing anything: this Python's, or another one's.
+
+    Nothing where the other one does not answer: a compute node's Python need not be there to submit.
+    """
+    if python is not None and Path(python).absolute() != Path(sys.executable):
+        return _packages_of(python)
     found = {}
     for name in PACKAGES:
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
+    return found
+
+
+def _packages_of(python: str) -> dict[str, str]:
+    program = (
+        "import importlib.metadata as m, json, sys\n"
+        "found = {d.metadata['Name']: d.version for d in m.distributions()}\n"
+        "print(json.dumps({name: found[name] for name in sys.argv[1:] if name in found}))"
+    )
+    try:
+        command = [python, "-c", program, *PACKAGES]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        found: dict[str, str] = json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return {}
     return found
 
 

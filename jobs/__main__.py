@@ -109,6 +109,7 @@ def _submit_parser(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--site", help="a name in jobs/sites, or a TOML file")
     sub.add_argument("--ranks-per-node", type=int, metavar="R")
     sub.add_argument("--scratch", metavar="DIR", help="where checkpoints are written, in place of the site's")
+    sub.add_argument("--node-local", action="store_true", help="write checkpoints to the nodes' own disks")
     sub.add_argument("--repeats", type=int, metavar="K")
     for axis in ("model", "framework", "strategy", "format"):
         sub.add_argument(f"--{axis}", nargs="+", metavar=axis[0].upper())
@@ -142,8 +143,19 @@ def _plan(options: argparse.Namespace) -> Plan:
         spec.check_values(resolved.axes)
     except SpecError as error:
         raise SpecError(f"command line: {error}") from error
+    if options.node_local:
+        site = _on_nodes(site, options.scratch)
     scratch = _scratch(site, options.scratch)
     return plans.make(resolved, file, site, scratch, identity.tracer_name(site, options.tracer))
+
+
+def _on_nodes(site: Site, scratch: str | None) -> Site:
+    """The site with its nodes' own disks as scratch."""
+    if scratch is not None:
+        raise SpecError("--node-local: the site says where; leave --scratch out")
+    if site.node_local is None:
+        raise SiteError(f"site {site.name}: key 'node_local' is missing, and --node-local needs it")
+    return msgspec.structs.replace(site, scratch=site.node_local, scratch_shared=False)
 
 
 def _scratch(site: Site, option: str | None) -> Path:

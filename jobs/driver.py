@@ -107,6 +107,8 @@ class Attempt:
         """Why the run must be started again, where it is not the scheduler that asked."""
         self.timings: dict[str, float] = {}
         self.tracer: IoTracer
+        self.python: str | None = None
+        """Of the ranks; None: the driver's own."""
         self.launcher: launchers.Found
 
     def run(self) -> str:
@@ -178,7 +180,8 @@ class Attempt:
 
     def _prepare(self, job: Job) -> None:
         preflight.check(Path(job.scratch), [job.run])
-        self.launcher = launchers.find(job.site["launcher"], job.site.get("python"))
+        self.python = _python(job)
+        self.launcher = launchers.find(job.site["launcher"], self.python)
         self.tracer, _ = choose(job.tracer, job.site.get("darshan_lib"), os.environ)
         Path(job.scratch).mkdir(parents=True, exist_ok=True)
 
@@ -215,12 +218,12 @@ class Attempt:
         leg.darshan.mkdir(parents=True)
         leg.ranks.mkdir()
         traced = self.tracer.prepare(leg.path, Path(job.scratch) / leg.name)
-        program = [job.site.get("python") or sys.executable, "-m", self.rank_module]
+        program = [self.python or sys.executable, "-m", self.rank_module]
         together = job.virtual_nodes or job.site.get("one_machine", False)
         here = job.run.ranks if together else job.run.point.ranks_per_node
-        leg.rank_script.write_text(
-            render.rank_script(self.paths, leg, program, {"HPCCKPT_RANKS_HERE": str(here)}, traced)
-        )
+        variables, container = {"HPCCKPT_RANKS_HERE": str(here)}, job.site.get("container", [])
+        text = render.rank_script(self.paths, leg, program, variables, traced, container)
+        leg.rank_script.write_text(text)
         cores = job.site.get("cores") or launchers.cores_here()
         variables = launchers.environment(
             self.launcher, os.environ, job.site["environment"],
@@ -271,3 +274,10 @@ class Attempt:
             yield
         finally:
             self.timings[name] = self.timings.get(name, 0.0) + time.monotonic() - began
+
+
+def _python(job: Job) -> str | None:
+    """The Python of this run's framework, as the site names it."""
+    pythons, framework = job.site.get("pythons", {}), job.run.point.framework
+    found = pythons.get(framework) or pythons.get(framework.partition("_")[0]) or job.site.get("python")
+    return str(found) if found else None

@@ -6,6 +6,7 @@ Asks installed packages and the launcher, and imports no framework. Goes into th
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
 
 from hpcckpt import environment, registry
@@ -18,6 +19,8 @@ from jobs.site import Site
 
 def tracer_name(site: Site, tracer: str | None) -> str:
     """The I/O tracer of the runs: the one asked for, else the site's, else the best that is there."""
+    if site.darshan_module is not None and tracer is None:
+        return "darshan"  # the module brings it to the nodes; where one submits it may not be
     try:
         return choose(tracer or site.tracer, site.darshan_lib, os.environ)[0].name
     except TraceError as error:
@@ -46,14 +49,19 @@ def _launcher(site: Site) -> str:
         return f"{site.launcher}: {error.short}"
 
 
-def of_parts(framework: str, format_: str) -> dict[str, str]:
+def of_parts(framework: str, format_: str, python: str | None = None) -> dict[str, str]:
     """The part that goes with a framework and a format: library versions, declared coverage."""
     low, high = registry.load("hpcckpt.formats", format_).expected_coverage
-    return {"expected_coverage": f"{low:g},{high:g}"} | _versions(framework)
+    return {"expected_coverage": f"{low:g},{high:g}"} | _versions(framework, python)
 
 
-def _versions(framework: str) -> dict[str, str]:
-    """Versions of the packages that a framework declares."""
-    installed = environment.packages()
+@cache
+def _installed(python: str) -> dict[str, str]:
+    return environment.packages(python)  # starts that Python, once for a campaign
+
+
+def _versions(framework: str, python: str | None) -> dict[str, str]:
+    """Versions of the packages that a framework declares, in the Python that will run it."""
+    installed = environment.packages() if python is None else _installed(python)
     names = registry.load("hpcckpt.frameworks", framework).packages
     return {name: installed.get(name, "not installed") for name in sorted(names)}

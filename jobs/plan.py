@@ -111,7 +111,7 @@ def make(experiment: Experiment, file: Path, site: Site, scratch: Path, tracer: 
     if not kept:
         why = f"no combination is possible: {skipped[0].reason}" if skipped else "its rules leave no run"
         raise SpecError(f"{file}: {why}")
-    expanded = _expand(experiment, identity.of_site(site, scratch, tracer), kept)
+    expanded = _expand(experiment, site, identity.of_site(site, scratch, tracer), kept)
     return Plan(experiment, file, site, scratch, tracer, expanded, skipped)
 
 
@@ -137,13 +137,13 @@ def _refuses(framework: str, model: str) -> str | None:
     return refused
 
 
-def _expand(experiment: Experiment, shared: dict[str, str], kept: set[Combination]) -> list[Run]:
+def _expand(experiment: Experiment, site: Site, shared: dict[str, str], kept: set[Combination]) -> list[Run]:
     """The runs in the experiment's shuffled order; each one's identity holds its own libraries only."""
     known: dict[tuple[str, int], Run] = {}
     for framework, format_ in dict.fromkeys((k[0], k[2]) for k in sorted(kept)):
         axes = msgspec.structs.replace(experiment.axes, framework=[framework], format=[format_])
         part = msgspec.structs.replace(experiment, axes=axes)
-        own = shared | identity.of_parts(framework, format_)
+        own = shared | identity.of_parts(framework, format_, site.python_of(framework))
         known |= {_key(run.point, run.repeat): run for run in runs(part, own)}
     order = [run for run in runs(experiment, shared) if _combination(run.point) in kept]
     return [known[_key(run.point, run.repeat)] for run in order]

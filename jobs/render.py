@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,10 +95,19 @@ def job_script(
 
 
 def rank_script(
-    run_dir: RunDir, leg: LegDir, program: list[str], variables: Mapping[str, str], traced: Mapping[str, str]
+    run_dir: RunDir,
+    leg: LegDir,
+    program: list[str],
+    variables: Mapping[str, str],
+    traced: Mapping[str, str],
+    container: Sequence[str] = (),
 ) -> str:
-    """The wrapper that each rank starts as: `traced` reaches the rank's own process and no other."""
+    """The wrapper that each rank starts as: `traced` reaches the rank's own process and no other.
+
+    `container` is put before it; what it starts gets `traced`, and it itself does not.
+    """
     values = {
+        "container": list(container),
         "logs": str(leg.darshan),
         "variables": dict(sorted(variables.items())),
         "traced": dict(sorted(traced.items())),

@@ -18,6 +18,8 @@ from jobs import spec
 
 SITES = Path(__file__).with_name("sites")
 DEFAULT = "local"
+FROM_ENVIRONMENT = ("partition", "account", "qos", "reservation")
+"""Keys that differ from user to user: they may hold environment variables."""
 
 
 class Site(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -48,10 +50,19 @@ class Site(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Cores of a node that ranks may use; None: those that the driver may use."""
     python: str | None = None
     """Python of driver and ranks; None: the one that submits."""
+    pythons: dict[str, str] = {}
+    """Framework or its library (`chainer`) -> Python of its ranks: old and new ones seldom share an environment."""
+    container: list[str] = []
+    """What starts a rank inside an image, as ["apptainer", "exec", "IMAGE"]; run directory and scratch must be
+    seen inside under their own names."""
     modules: list[str] = []
     """Environment modules that the job loads, in this order."""
+    setup: list[str] = []
+    """Lines of shell that the job runs behind the modules, as they are."""
     environment: dict[str, str] = {}
     darshan_lib: str | None = None
+    darshan_module: str | None = None
+    """Module that brings Darshan; loaded in the job only, so its library need not be seen where one submits."""
     tracer: str | None = None
     """I/O tracer; None: the first that the machine has."""
     partition: str | None = None
@@ -59,6 +70,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     qos: str | None = None
     constraint: str | None = None
     gres: str | None = None
+    gpus_per_node: int | None = None
     reservation: str | None = None
     time: str | None = None
     """Time limit of a job in Slurm's own form; None: the sum of the legs' limits."""
@@ -68,6 +80,8 @@ class Site(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Jobs of a campaign that may wait or run at once; None: no limit."""
     scratch_shared: bool = True
     """Every node sees the same scratch. False: a node's own disk, where only its own ranks' files are."""
+    node_local: str | None = None
+    """Directory on each node's own disk, for `--node-local`."""
     exclusive: bool = False
     sbatch: list[str] = []
     """Further `#SBATCH` options, as they are."""
@@ -75,6 +89,10 @@ class Site(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def facts(self) -> dict[str, Any]:
         """What is known, as plain data: a template that uses anything else fails by name."""
         return {key: value for key, value in msgspec.structs.asdict(self).items() if value is not None}
+
+    def python_of(self, framework: str) -> str | None:
+        """The Python of a framework's ranks; None: the one that submits."""
+        return self.pythons.get(framework) or self.pythons.get(framework.partition("_")[0]) or self.python
 
 
 def load(name: str) -> Site:
@@ -85,11 +103,20 @@ def load(name: str) -> Site:
         check_name("name", site.name)
     except SpecError as failure:
         raise SiteError(f"{path}: {failure}") from failure
-    for key in ("cores", "max_nodes"):
+    for key in ("cores", "max_nodes", "max_queued", "gpus_per_node", "warning_s"):
         count = getattr(site, key)
         if count is not None and count < 1:
             raise SiteError(f"{path}: {key}: {count} must be at least 1")
-    return site
+    return msgspec.structs.replace(site, **{key: _expanded(path, site, key) for key in FROM_ENVIRONMENT})
+
+
+def _expanded(path: Path, site: Site, key: str) -> str | None:
+    """A key that may name the user's own variable, as account = "$PROJECT"."""
+    text: str | None = getattr(site, key)
+    found = None if text is None else os.path.expandvars(text)
+    if found is not None and "$" in found:
+        raise SiteError(f"{path}: {key}: {text!r} holds a variable that is not set; export it, or write the name")
+    return found
 
 
 def choose(name: str | None) -> Site:

@@ -17,6 +17,8 @@
 # run
 module load gcc/13 || exit 3
 module load 'open mpi' || exit 3
+module load darshan/3.5 || exit 3
+ulimit -c 0
 set -eu
 export NOTE='it'"'"'s'
 export OMP_PROC_BIND=false

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,10 +20,10 @@ from hpcckpt.records import Resumed, Save, Start, Step
 from hpcckpt.rundir import DONE, FAILED, INTERRUPTED, QUEUED, RUNNING
 from jobs.private_slurm.cluster import Cluster
 from tests.integration.slurm_drill import Drill
-from tests.slurm import remove, root, slurm, start, until
+from tests.slurm import remove, root, start, until
 
+GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 pytestmark = pytest.mark.integration
-__all__ = ["slurm"]
 
 
 @pytest.fixture
@@ -246,6 +247,27 @@ def test_a_cluster_without_accounts_is_enough(tmp_path: Path) -> None:
         drill.completes()
     finally:
         remove(cluster)
+
+
+@pytest.mark.long
+def test_ranks_started_by_srun(drill: Drill) -> None:
+    lines = ('launcher = "srun"', 'launcher_args = ["--mpi=pmix"]')
+    drill.site(f'scratch = "{drill.base / "scratch"}"', *lines)
+    drill.experiment(nodes=4, steps=5, slow=False)
+    done = drill.submit("--wait")
+    assert done.returncode == ExitCode.OK, done.stdout + done.stderr
+    assert [drill.start(rank).node for rank in range(8)] == [f"node{1 + rank // 2}" for rank in range(8)]
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.sh")), ids=lambda path: path.stem)
+def test_slurm_takes_the_golden_scripts_but_for_what_their_sites_name(drill: Drill, path: Path) -> None:
+    text = path.read_text()
+    if "#SBATCH" not in text:
+        pytest.skip("no script for Slurm")
+    script = drill.base / "job.sh"
+    script.write_text(re.sub(r"(?m)^#SBATCH --(account|qos|constraint|gres|gpus-per-node|partition)=.*\n", "", text))
+    said = drill.cluster.run("sbatch", "--test-only", str(script))
+    assert said.returncode == 0, said.stderr
 
 
 @pytest.mark.long

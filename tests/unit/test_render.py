@@ -16,7 +16,8 @@ import pytest
 from hpcckpt.errors import SiteError
 from hpcckpt.experiment import Job, Run
 from hpcckpt.rundir import RunDir
-from jobs import render
+from jobs import driver, render
+from jobs import site as sites
 from jobs.site import Site, load
 from tests.support import make_run
 
@@ -25,11 +26,24 @@ RUN_DIR = RunDir("/runs/scaling-site-0/run")
 CLUSTER = Site(
     name="cluster", executor="slurm", launcher="mpirun", size="full", scratch="/scratch/me",
     partition="batch", account="project1", qos="normal", gres="gpu:4", exclusive=True, time="02:00:00",
-    modules=["gcc/13", "open mpi"], environment={"OMP_PROC_BIND": "false", "NOTE": "it's"},
+    modules=["gcc/13", "open mpi"], darshan_module="darshan/3.5",
+    setup=["ulimit -c 0"], environment={"OMP_PROC_BIND": "false", "NOTE": "it's"},
     sbatch=["--mail-type=NONE"],
 )  # fmt: skip
+VARIABLES = {"PROJECT": "project1", "SCRATCH": "/scratch/me", "PSCRATCH": "/pscratch/me"}
+SHIPPED = sorted(path.stem for path in sites.SITES.glob("*.toml"))
+
+
+def shipped(name: str) -> Site:
+    """A site of jobs/sites as a user sees it who has set the variables that it names."""
+    with pytest.MonkeyPatch.context() as patch:
+        for variable, value in VARIABLES.items():
+            patch.setenv(variable, value)
+        return load(name)
+
+
 SITES = {
-    "local": load("local"),
+    **{name: shipped(name) for name in SHIPPED},
     "cluster-mpirun": CLUSTER,
     "cluster-srun": msgspec.structs.replace(CLUSTER, launcher="srun"),
     "cluster-bare": Site(
@@ -76,7 +90,7 @@ def test_equal_input_gives_equal_text() -> None:
 
 
 def test_a_key_that_the_site_lacks_is_named() -> None:
-    site = msgspec.structs.replace(CLUSTER, partition=None)
+    site = msgspec.structs.replace(CLUSTER, partition=None, qos=None)
     with pytest.raises(SiteError, match=r"site cluster: key 'partition' is missing, and sbatch/mpirun"):
         script(site)
 
@@ -138,3 +152,47 @@ def test_a_rank_without_a_number_says_so(tmp_path: Path) -> None:
     done = rank(tmp_path)
     assert done.returncode == 2
     assert "no rank in the environment" in done.stderr
+
+
+def test_every_shipped_site_has_a_golden_script() -> None:
+    assert set(SHIPPED) <= {path.stem for path in GOLDEN.glob("*.sh")}
+    assert {"local", "slurm_local", "gpu_cluster"} <= set(SHIPPED)
+
+
+def test_a_variable_that_a_site_names_and_nobody_set_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PROJECT", raising=False)
+    with pytest.raises(SiteError, match=r"gpu_cluster.toml: account: '\$PROJECT' holds a variable that is not set"):
+        load("gpu_cluster")
+
+
+def test_a_site_needs_a_partition_or_a_qos() -> None:
+    by_qos = msgspec.structs.replace(CLUSTER, partition=None)
+    assert "--partition" not in script(by_qos)
+    assert "--qos=normal" in script(by_qos)
+
+
+def test_a_container_starts_the_rank_and_is_itself_not_traced(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    image = tmp_path / "run in image"
+    image.write_text(f'#!/bin/sh\necho "outside: $TRACED, $*" >> {log}\nshift\nexec "$@"\n')
+    image.chmod(0o755)
+    program = ["sh", "-c", f'echo "inside: $TRACED" >> {log}']
+    leg = RunDir(tmp_path).leg("train")
+    text = render.rank_script(RunDir(tmp_path), leg, program, {}, {"TRACED": "yes"}, [str(image), "IMAGE"])
+    wrapper = tmp_path / "rank.sh"
+    wrapper.write_text(text)
+    subprocess.run(["sh", str(wrapper)], env={**os.environ, "OMPI_COMM_WORLD_RANK": "0"}, check=True)
+    outside, inside = log.read_text().splitlines()
+    assert outside.startswith("outside: , IMAGE env TRACED=yes")
+    assert inside == "inside: yes"
+
+
+@pytest.mark.parametrize(
+    ("framework", "python"),
+    [("chainer_chainermn", "/old"), ("tensorflow_horovod", "/tf"), ("pytorch_ddp", "/usual")],
+)
+def test_each_framework_has_its_own_python_where_the_site_says_so(framework: str, python: str) -> None:
+    pythons = {"chainer": "/old", "tensorflow_horovod": "/tf"}
+    site = msgspec.structs.replace(CLUSTER, python="/usual", pythons=pythons)
+    assert site.python_of(framework) == python
+    assert driver._python(job_of(site, point=make_run(framework=framework).point)) == python

@@ -1,0 +1,22 @@
+#!/bin/bash
+#SBATCH --job-name=scaling-site-0
+#SBATCH --nodes=8
+#SBATCH --ntasks-per-node=2
+#SBATCH --time=22
+#SBATCH --partition=main
+#SBATCH --dependency=singleton
+#SBATCH --signal=B:USR2@60
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --output=/runs/scaling-site-0/run/log/job.log
+# run
+set -eu
+export OMPI_MCA_btl='^ofi'
+export OMPI_MCA_mpi_yield_when_idle=1
+export PATH=/venv/bin:"$PATH"
+export PYTHONPATH=/SOURCE"${PYTHONPATH:+:$PYTHONPATH}"
+export SUBMITIT_EXECUTOR=slurm
+# mpirun takes the nodes from the allocation.
+command -v mpirun >/dev/null || { echo "mpirun is not on PATH: check the site's modules" >&2; exit 3; }
+cd '/home/me/work dir'
+exec /venv/bin/python -u -m submitit.core._submit /runs/scaling-site-0/run/log
