@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import polars as pl
 import psutil
 import pytest
 
@@ -21,6 +22,7 @@ from hpcckpt.rundir import DONE, FAILED, INTERRUPTED, QUEUED, RUNNING
 from jobs.private_slurm.cluster import Cluster
 from tests.integration.slurm_drill import Drill
 from tests.slurm import remove, root, start, until
+from tests.support import ROOT
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 pytestmark = pytest.mark.integration
@@ -46,6 +48,45 @@ def test_a_campaign_runs_on_eight_hosts_and_in_one_shared_table(drill: Drill) ->
     assert tables.runs["virtual_nodes"].to_list() == [True], "one machine plays all nodes, and that is said"
     assert {drill.start(rank).threads for rank in (0, 15)} == {1}, "sixteen ranks share the machine's cores"
     drill.nothing_left()
+
+
+THREE = """
+name = "three"
+question = "scaling"
+repeats = 1
+[axes]
+framework = ["pytorch_horovod", "tensorflow_horovod", "chainer_chainermn"]
+model = ["resnet20"]
+strategy = ["single_writer", "tf_checkpoint", "chainermn_multi_node"]
+format = ["torch_zip", "tf_bundle", "npz"]
+nodes = [8]
+ranks_per_node = [1]
+interval_steps = [1]
+[settings]
+steps = 3
+batch_per_rank = 2
+[[exclude]]
+framework = ["tensorflow_horovod", "chainer_chainermn"]
+strategy = "single_writer"
+"""
+
+
+def test_three_frameworks_on_eight_hosts(drill: Drill) -> None:
+    (drill.base / "drill.toml").write_text(THREE)
+    site = drill.base / "site.toml"
+    site.write_text(site.read_text().replace('tracer = "none"\n', ""))
+    done = drill.submit("--wait", limit_s=900)
+    assert done.returncode == ExitCode.OK, done.stdout + done.stderr
+    asked = [sys.executable, "-m", "analysis.scaling", str(drill.campaign.paths.path)]
+    told = subprocess.run(asked, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert told.returncode == ExitCode.OK, told.stdout + told.stderr
+    tables = collect([drill.campaign.paths.path])
+    assert set(tables.runs["framework"]) == {"pytorch_horovod", "tensorflow_horovod", "chainer_chainermn"}
+    for run in tables.runs["run"]:
+        nodes = tables.rank_saves.filter(pl.col("run") == run)["node"].unique().sort().to_list()
+        assert nodes == [f"node{number}" for number in range(1, 9)]
+    multi = tables.saves.join(tables.runs.filter(pl.col("strategy") == "chainermn_multi_node").select("run"), on="run")
+    assert multi["writers_seen"].unique().to_list() == [8]
 
 
 def test_a_cancelled_job_is_interrupted(drill: Drill) -> None:
