@@ -1,15 +1,110 @@
-"""`python -m analysis`: the questions that can be asked."""
+"""`python -m analysis`: all questions answered in brief; `report` and `collect` are commands of their own.
+
+Dispatch, the brief answer and its exit code. What a question says is its own business.
+"""
 
 from __future__ import annotations
 
+import argparse
+import importlib
+import sys
+import textwrap
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
 from analysis.cli import questions
+from analysis.collect import collect
+from analysis.finding import LEVELS, counted
+from analysis.report_ask import Asked, Digest, ask_all, brief, digests
+from hpcckpt.errors import ExitCode, HpcCkptError
+
+WIDTH = 110
+_COMMANDS: dict[str, tuple[str, str]] = {
+    "report": ("analysis.report", "one HTML page with all answers, figures and tables, and the data beside it"),
+    "collect": ("analysis.collect_command", "the tables that all questions read, as files"),
+}
+"""Name -> module, whose `main(arguments)` returns an exit code, and what it makes."""
 
 
-def main() -> int:
-    """List every question with the command that asks it."""
-    for name, question in questions().items():
-        print(f"python -m analysis.{name}\n    {question.asks}")
-    return 0
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Answer all questions, or run a command. Errors are one sentence on stderr."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        if given and given[0] in _COMMANDS:
+            return _command(given[0])(given[1:])
+        return _brief(given)
+    except HpcCkptError as error:
+        print(f"analysis: {error}", file=sys.stderr)
+        return int(error.exit_code)
+    except BrokenPipeError:
+        from analysis.cli import _give_up_stdout
+
+        _give_up_stdout()  # the reader of a pipe has seen enough
+        return int(ExitCode.OK)
+    except OSError as error:
+        print(f"analysis: {error.filename or 'output'}: {error.strerror or error}", file=sys.stderr)
+        return int(ExitCode.BAD_SPEC)
+    except KeyboardInterrupt:
+        return int(ExitCode.INTERRUPTED)
+
+
+def _command(name: str) -> Callable[[Sequence[str]], int]:
+    # Imported when asked for: each command has heavy imports that the others need not pay.
+    found: Callable[[Sequence[str]], int] = importlib.import_module(_COMMANDS[name][0]).main
+    return found
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line without a command; its help lists the questions and commands."""
+    listed = [f"  python -m analysis.{name}\n      {kind.asks}" for name, kind in questions().items()]
+    commands = [f"  python -m analysis {name:<8} {words}" for name, (_, words) in _COMMANDS.items()]
+    found = argparse.ArgumentParser(
+        prog="python -m analysis",
+        description="Answer all questions about the runs, in brief.",
+        epilog="\n".join(["questions, each with a command of its own:", *listed, "", "commands:", *commands]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    where = "campaigns, runs or a root of campaigns (default: newest campaign)"
+    found.add_argument("runs", nargs="*", type=Path, metavar="RUNS", help=where)
+    found.add_argument("--pool-commits", action="store_true", help="let runs of different code stand in one row")
+    return found
+
+
+def _brief(arguments: Sequence[str]) -> int:
+    from analysis.report import default_runs, overall
+
+    options = parser().parse_args(arguments)
+    paths = default_runs(options.runs)
+    tables = collect(paths)
+    asked = ask_all(tables, options.pool_commits, draw=False)
+    named = " ".join(map(str, options.runs))
+    for each in asked:
+        print("\n".join(_question(each, named)) + "\n")
+    print(f"{counted(tables.runs.height, 'run')} of {', '.join(map(str, paths))}", end="")
+    print(f"; left out: {tables.left_out.height}" if tables.left_out.height else "", flush=True)
+    for each in asked:
+        for failure in each.failures:
+            print(f"analysis: {each.name}: {failure}", file=sys.stderr)
+    return int(overall(tables, asked))
+
+
+def _question(asked: Asked, named: str) -> list[str]:
+    """The question, a line per claim with its verdict, and the command that says more."""
+    lines = [f"{asked.name}: {asked.asks}"]
+    lines += [f"  failed: {failure}" for failure in asked.failures]
+    for digest in sorted(brief(digests(asked.findings)), key=lambda each: -LEVELS.index(each.level)):
+        lines += textwrap.wrap(_verdict(digest), WIDTH, initial_indent="  ", subsequent_indent="      ")
+    if not asked.findings and asked.answer:
+        lines.append(f"  no findings; {counted(len(asked.answer.rows), 'row')}")
+    return [*lines, f"  python -m analysis.{asked.name} {named}".rstrip()]
+
+
+def _verdict(digest: Digest) -> str:
+    """One claim in one line; where only one group speaks, with that group's own sentence."""
+    level = digest.level if digest.measured else "not measured"
+    only = digest.findings[0]
+    more = f": {only.reason or only.sentence}" if len(digest.findings) == 1 else ""
+    return f"{digest.code} {level}: {digest.claim}: {digest.verdicts}{more}"
 
 
 if __name__ == "__main__":

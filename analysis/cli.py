@@ -38,6 +38,8 @@ SCHEMA_VERSION = 1
 """Of what `--json` prints."""
 WIDTH = 110
 """Columns of what is printed where there is no terminal."""
+MANY = 20
+"""Findings from which the terminal shows the good ones by their codes alone; --json and the report have all words."""
 RUNS_VARIABLE = "HPCCKPT_RUNS"
 _DECISIVE = (laws.COVERAGE, laws.REPLICAS, laws.READBACK)
 """Broken, these make numbers untrustworthy; unattributed time only flags its checkpoint."""
@@ -61,6 +63,8 @@ class Question(ABC):
     name: ClassVar[str]
     asks: ClassVar[str]
     """The question, in one sentence."""
+    in_report: ClassVar[bool] = True
+    """Whether it can be asked of any one set of runs, as `python -m analysis` and the report do."""
 
     @abstractmethod
     def answer(self, tables: Tables, pool_commits: bool) -> Answer:
@@ -73,6 +77,17 @@ class Question(ABC):
     def drawings(self, answer: Answer) -> list[Drawing]:
         """The figures of the answer, the main one first; none where there is nothing to draw."""
         return []
+
+    @classmethod  # noqa: B027  (most questions have no options of their own)
+    def add_options(cls, found: argparse.ArgumentParser) -> None:
+        """Add the options that only this question has."""
+
+    def take(self, options: argparse.Namespace) -> None:  # noqa: B027
+        """Keep the values of its own options. Raises SpecError for what cannot be meant."""
+
+    def from_elsewhere(self) -> tuple[Answer, ExitCode] | None:
+        """The answer where its own options name something else than run directories."""
+        return None
 
 
 def questions() -> dict[str, type[Question]]:
@@ -101,6 +116,7 @@ def parser(question: Question | type[Question]) -> argparse.ArgumentParser:
     found.add_argument("--figure", type=Path, metavar="FILE.svg", help="draw the figures: FILE.svg, FILE-NAME.svg")
     found.add_argument("--parquet", type=Path, metavar="DIR", help="write the collected tables as Parquet")
     found.add_argument("--pool-commits", action="store_true", help="let runs of different code stand in one row")
+    question.add_options(found)
     return found
 
 
@@ -142,19 +158,24 @@ def _print(text: str, out: TextIO) -> None:
 def _main(question: Question, options: argparse.Namespace, out: TextIO) -> ExitCode:
     if options.figure and options.figure.suffix != ".svg":
         raise SpecError(f"--figure {options.figure}: figures are written as .svg")
-    tables = collect(options.runs or [newest_campaign(Path(os.environ.get(RUNS_VARIABLE, "runs")))])
-    answer = question.answer(tables, options.pool_commits)
+    question.take(options)
+    answer, code = question.from_elsewhere() or _from_runs(question, options)
     if options.json:
         _print(msgspec.json.format(msgspec.json.encode(answer), indent=2).decode() + "\n", out)
     else:
         _print(_shown(question, answer, out), out)
     if options.csv:
         write_csv(answer, options.csv)
-    if options.parquet:
-        tables.write_parquet(options.parquet)
     if options.figure:
         _draw(question, answer, options.figure)
-    return exit_code(tables)
+    return code
+
+
+def _from_runs(question: Question, options: argparse.Namespace) -> tuple[Answer, ExitCode]:
+    tables = collect(options.runs or [newest_campaign(Path(os.environ.get(RUNS_VARIABLE, "runs")))])
+    if options.parquet:
+        tables.write_parquet(options.parquet)
+    return question.answer(tables, options.pool_commits), exit_code(tables)
 
 
 def exit_code(tables: Tables) -> ExitCode:
@@ -189,16 +210,28 @@ def _show(question: Question, answer: Answer, screen: Console) -> None:
     for note in answer.notes:
         screen.print(escape(note) + "\n")
     for group in dict.fromkeys(finding.group for finding in answer.findings):
-        screen.print(f"Findings: {escape(group)}")
-        for finding in (each for each in answer.findings if each.group == group):
-            _hanging(screen, f"  {finding.code} {finding.level}: ", finding.sentence)
-            if finding.recommendation and finding.level in ("warning", "critical"):
-                _hanging(screen, "      -> ", finding.recommendation)
+        _show_findings(screen, [each for each in answer.findings if each.group == group], len(answer.findings) > MANY)
     if answer.left_out:
         screen.print(f"\nLeft out ({len(answer.left_out)})")
     for left in answer.left_out:
         _hanging(screen, f"  {left['scope']} {left['run']}: ", f"{left['code']}: {left['reason']}")
         screen.print(f"      {escape(left['file'])}", soft_wrap=True)
+
+
+def _show_findings(screen: Console, findings: list[Finding], brief: bool) -> None:
+    """One group's; where there are many, those that ask for nothing stand in one line by their codes."""
+    from rich.markup import escape
+
+    fine = [finding for finding in findings if brief and finding.level == "ok"]
+    screen.print(f"Findings: {escape(findings[0].group)}")
+    for finding in (each for each in findings if each not in fine):
+        _hanging(screen, f"  {finding.code} {finding.level}: ", finding.sentence)
+        if finding.recommendation and finding.level in ("warning", "critical"):
+            _hanging(screen, "      -> ", finding.recommendation)
+        if finding.for_developers and finding.level in ("warning", "critical"):
+            _hanging(screen, "      developers: ", finding.for_developers)
+    if fine:
+        screen.print(f"  ok: {', '.join(dict.fromkeys(finding.code for finding in fine))}")
 
 
 def _hanging(screen: Console, head: str, text: str) -> None:
@@ -217,7 +250,7 @@ def write_csv(answer: Answer, directory: Path) -> list[Path]:
     }
     paths = []
     for name, rows in parts.items():
-        flat = [{key: "; ".join(v) if isinstance(v, list) else v for key, v in row.items()} for row in rows]
+        flat = [{key: "; ".join(map(str, v)) if isinstance(v, list) else v for key, v in row.items()} for row in rows]
         paths.append(directory / f"{name}.csv")
         pl.DataFrame(flat, infer_schema_length=None).write_csv(paths[-1])
     return paths

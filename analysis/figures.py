@@ -39,7 +39,7 @@ BESIDE_PHASES: dict[str, str] = {"unattributed": "#555555", "release": "#F3F3F3"
 HATCHES = {"serialize+write": "xxx", "write+sync": "\\\\\\", "wait_before": "||", "release": ".."}
 MECHANISM = "one machine: mechanism, not scaling"
 
-_STYLE: Any = {
+STYLE: Any = {
     "svg.hashsalt": "hpcckpt",
     "svg.fonttype": "none",  # text stays text: searchable, small, read aloud
     "font.family": ["DejaVu Sans", "sans-serif"],
@@ -79,7 +79,7 @@ def save_svg(figure: Figure, path: Path) -> None:
     import matplotlib
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         figure.savefig(path, format="svg", metadata={"Date": None, "Creator": "hpcckpt"})
 
 
@@ -87,7 +87,7 @@ def stacked(panels: Sequence[Bars], title: str, subtitle: str, x_label: str) -> 
     """A figure of panels side by side, at most two in a row, with one legend for all."""
     import matplotlib
 
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         from matplotlib.figure import Figure
 
         columns = min(len(panels), 2)
@@ -100,7 +100,7 @@ def stacked(panels: Sequence[Bars], title: str, subtitle: str, x_label: str) -> 
         room = "\n\u00a0" * (len(under) + 1)
         figure.suptitle(title + room, fontsize=12, fontweight="bold", x=0.01, ha="left")
         style: dict[str, Any] = {"fontsize": 9, "color": "#555555", "va": "top", "linespacing": 1.35}
-        figure.text(0.01, 0.98 - 0.27 / height, "\n".join(under), **style)
+        figure.text(0.01, 1 - 0.38 / height, "\n".join(under), **style)
         grid = figure.subplots(lines, columns, squeeze=False)
         widest = max(len(panel.labels) for panel in panels)
         for place, panel in zip(grid.flat, panels, strict=False):

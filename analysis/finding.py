@@ -36,6 +36,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     """Why it was not measured."""
     recommendation: str | None = None
+    """What the user of the framework can do."""
+    for_developers: str | None = None
+    """What the framework's developers could change."""
     evidence: list[str] = []
     """Runs, or rows of a table, that it rests on."""
 

@@ -6,7 +6,7 @@ laws 1 and 2 (coverage, unattributed time) flag it. Nothing is read here.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -79,8 +79,9 @@ def _differing(found: dict[int, Replica]) -> str | None:
     """The ranks that differ from the most frequent digest, or that say so; None where all agree."""
     said = [rank for rank, digest in sorted(found.items()) if digest.equal is False]
     open_ = {rank: digest.digest for rank, digest in found.items() if digest.equal is None}
-    values = list(open_.values())
-    usual = max(values, key=lambda value: (values.count(value), value == values[0])) if values else None
+    counts = Counter(open_.values())
+    first = next(iter(counts), None)
+    usual = max(counts, key=lambda value: (counts[value], value == first), default=None)
     ranks = said or [rank for rank, value in sorted(open_.items()) if value != usual]
     return ", ".join(map(str, ranks)) or None
 

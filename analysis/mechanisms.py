@@ -51,14 +51,18 @@ class Mechanisms(Question):
             rows = [row for row in measured if row["place"] == place]
             columns = {name: [cell(row) for row in rows] for name, cell in COLUMNS.items()}
             found.append(View(title=place, columns=columns, left=LEFT, below=LEGEND))
-        impossible = [
-            f"{row['framework']} {row['strategy']} {row['format']}: {row['reason']}"
-            for row in answer.rows
-            if not row["possible"]
-        ]
+        impossible = _impossible([row for row in answer.rows if not row["possible"]])
         if impossible:
             found.append(View(title="Not possible", below=impossible))
         return found
+
+
+def _impossible(rows: list[Row]) -> list[str]:
+    """One line per framework and reason, with the combinations that it rules out."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        found.setdefault((row["framework"], row["reason"]), []).append(f"{row['strategy']} {row['format']}")
+    return [f"{framework}: {reason} ({', '.join(which)})" for (framework, reason), which in found.items()]
 
 
 def _row(tables: Tables, group: Group, each: Pool) -> Row:

@@ -33,6 +33,7 @@ def windows(run: str, legs: Mapping[str, Sequence[RankFile]]) -> list[Row]:
             "paused_s": window.paused_ns / 1e9,
             "steps": window.steps,
             "saves": window.saves,
+            "cpu_s": None if window.cpu_ns is None else window.cpu_ns / 1e9,
         }
         for leg, files in legs.items()
         for file in files

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from analysis.checkpoints import NOT_MEASURED, RECORDED
 from analysis.finding import counted
+from analysis.rank_saves import NOT_MEASURED, RECORDED
 from analysis.stats import Interval, median_interval
 from analysis.tables import PHASE_COLUMNS, Tables
 from hpcckpt.records import SERIALIZE, SYNC, WRITE

@@ -91,6 +91,8 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
     slope_low: float | None = None
     slope_high: float | None = None
     intercept: float | None = None
+    r2: float | None = None
+    """Share of the variance over runs that the line explains."""
     n: int = 0
     distinct: int = 0
     """How many different x values carry it."""
@@ -114,6 +116,7 @@ def fit_line(x: Sequence[float], y: Sequence[float], confidence: float = CONFIDE
         slope_low=slope - half,
         slope_high=slope + half,
         intercept=float(line.intercept),
+        r2=float(line.rvalue) ** 2,
         n=n,
         distinct=distinct,
         confidence=confidence,

@@ -64,6 +64,7 @@ RUNS = {
     "faults": (TEXT, "planted faults in words; empty for none"),
     "commit": (TEXT, "git commit of the code that ran"),
     "conditions": (TEXT, "digest of settings and identity: equal means measured alike"),
+    "condition_facts": (TEXTS, "what it is the digest of, as `name = value`"),
     "virtual_nodes": (FLAG, "one machine plays all nodes"),
     "ranks_per_core": (REAL, "ranks of the fullest host over its cores"),
     "cores": (INT, "cores of that host"),
@@ -90,6 +91,10 @@ RUNS = {
         TEXT,
         "why durable numbers are not measured here; null where they are, or for buffered runs",
     ),
+    "generations_kept": (INT, "left on disk at the leg's end, by the strategy's rule; reason: kept_reason"),
+    "generations_most": (INT, "most that a longer leg would ever have there; null: every one it makes, or not known"),
+    "kept_bytes": (INT, "of these generations; reason: kept_reason"),
+    "kept_reason": (TEXT, "why that is not known"),
     "started": (REAL, "Unix time, by the driver"),
     "ended": (REAL, "Unix time, by the driver"),
     "trusted": (FLAG, "false: a law is broken that makes its numbers meaningless; not pooled"),
@@ -125,6 +130,13 @@ SAVES = {
     "unattributed_ok": (FLAG, "law 2: at most 1 % of the stall or 1 ms on every rank"),
     "writers_seen": (INT, "ranks with traced bytes in the generation's directory; reason: trace_reason"),
     "writers_declared": (INT, "ranks that the plan gave bytes to"),
+    "writing_s": (
+        REAL,
+        "time in which at least one rank was in a write call of its stall, on the common clock; reason: writing_reason",
+    ),
+    "writers_at_once_max": (INT, "most ranks in a write call at one instant; reason: writing_reason"),
+    "writers_at_once_mean": (REAL, "sum over ranks of their write time over writing_s; reason: writing_reason"),
+    "writing_reason": (TEXT, "why it is not known when which rank wrote, or that none did"),
     "trace_reason": (TEXT, "why the I/O trace says nothing of the whole generation"),
     "checkpoint_bytes": (INT, "all files on disk after commit; reason: bytes_reason"),
     "bytes_reason": (TEXT, "why there are no bytes"),
@@ -168,6 +180,9 @@ RANK_SAVES = {
     "write_chars_bytes": (INT, "wchar over the save; reason: io_reason"),
     "storage_bytes": (INT, "write_bytes over the save; reason: io_reason"),
     "io_reason": (TEXT, "why there are none"),
+    "cpu_s": (REAL, "CPU time of the process in the stall, all threads; null: the trace is older"),
+    "gpu_busy": (REAL, "fraction: mean of the GPU's samples inside the stall; reason: gpu_reason"),
+    "gpu_reason": (TEXT, "why there are no samples"),
 }
 
 WINDOWS = {
@@ -178,6 +193,26 @@ WINDOWS = {
     "paused_s": (REAL, "recorded untimed pauses in it"),
     "steps": (INT, "steps in it"),
     "saves": (INT, "checkpoints in it"),
+    "cpu_s": (REAL, "CPU time of the process in it, pauses included; null: the trace is older"),
+}
+
+STEPS = {
+    "run": (TEXT, "CAMPAIGN/RUN_ID"),
+    "leg": (TEXT, "train, control or another launch"),
+    "steps": (INT, "traced steps, the first of them left out"),
+    "step_median_s": (REAL, "median over these steps of the slowest rank's time; null: no steps"),
+    "step_max_s": (REAL, "longest of these steps on any rank; null: no steps"),
+}
+
+READS = {
+    "run": (TEXT, "CAMPAIGN/RUN_ID"),
+    "generation": (INT, "checkpoint of the train leg"),
+    "rank": (INT, "rank that read it back, or says why nobody did"),
+    "equal": (FLAG, "what was read is what was saved; null: not verified, see reason"),
+    "tensors": (INT, "compared"),
+    "read_s": (REAL, "time of the reading, digests left out; null: not read, or the trace is older"),
+    "cached": (REAL, "fraction of the files' pages in memory before: of the disk those say nothing; null: unknown"),
+    "reason": (TEXT, "what differed, or why it was not verified"),
 }
 
 WRITERS = {
@@ -200,6 +235,38 @@ CONTENTS = {
     "logical_bytes": (INT, "their bytes, before any compression"),
     "unique_name_bytes": (INT, "bytes left when each name and slice is counted once"),
     "unique_digest_bytes": (INT, "bytes left when equal contents are counted once; null: no digests"),
+    "disk_bytes": (INT, "share of the files by logical bytes; null: a file's size is unknown"),
+    "replica_redundant_bytes": (INT, "logical bytes of names and slices that other files hold too, one kept"),
+    "replica_redundant_disk_bytes": (INT, "the same on disk, by logical bytes; null: a file's size is unknown"),
+    "content_redundant_bytes": (
+        INT,
+        "logical bytes of equal pieces, any name, one kept, constants left out; null: no digests",
+    ),
+    "content_redundant_disk_bytes": (INT, "the same on disk; null: no digests or a file's size is unknown"),
+    "constant_bytes": (INT, "logical bytes of pieces that are all zero or all one; null: no digests"),
+    "constant_redundant_bytes": (INT, "of these, what is there already; null: no digests"),
+}
+
+HOLDINGS = {
+    "run": (TEXT, "CAMPAIGN/RUN_ID"),
+    "generation": (INT, "checkpoint"),
+    "kind": (TEXT, "as in contents"),
+    "constant": (FLAG, "all zero or all one"),
+    "holders": (TEXT, "ranks whose files hold these contents, joined by commas"),
+    "nodes": (INT, "nodes of these ranks"),
+    "copies": (INT, "how often each piece is there, in all files together"),
+    "tensors": (INT, "different pieces"),
+    "bytes_each": (INT, "logical bytes of one copy of all of them"),
+}
+
+DRAGGERS = {
+    "run": (TEXT, "CAMPAIGN/RUN_ID"),
+    "generation": (INT, "checkpoint that was read back"),
+    "file": (TEXT, "relative to the leg's checkpoint directory"),
+    "tensor": (TEXT, "name of a tensor that is a view of something larger"),
+    "tensor_bytes": (INT, "its own bytes"),
+    "storage_bytes": (INT, "of the storage that the file holds for it"),
+    "dragged_bytes": (INT, "what the file holds in vain for it, at most"),
 }
 
 FILES = {
@@ -211,6 +278,7 @@ FILES = {
     "format": (TEXT, "format"),
     "file_bytes": (INT, "on disk, after commit; null: it was gone before its size could be read"),
     "logical_bytes": (INT, "bytes of the tensors in it"),
+    "storages_known": (INT, "tensors whose storage's size was read back"),
 }
 
 IMPOSSIBLE = {
@@ -244,8 +312,12 @@ TABLES: dict[str, dict[str, tuple[Any, str]]] = {
     "saves": SAVES,
     "rank_saves": RANK_SAVES,
     "windows": WINDOWS,
+    "steps": STEPS,
+    "reads": READS,
     "writers": WRITERS,
     "contents": CONTENTS,
+    "holdings": HOLDINGS,
+    "draggers": DRAGGERS,
     "files": FILES,
     "impossible": IMPOSSIBLE,
     "laws": LAWS,
@@ -260,8 +332,12 @@ class Tables(msgspec.Struct, frozen=True, kw_only=True):
     saves: pl.DataFrame
     rank_saves: pl.DataFrame
     windows: pl.DataFrame
+    steps: pl.DataFrame
+    reads: pl.DataFrame
     writers: pl.DataFrame
     contents: pl.DataFrame
+    holdings: pl.DataFrame
+    draggers: pl.DataFrame
     files: pl.DataFrame
     impossible: pl.DataFrame
     laws: pl.DataFrame
@@ -282,8 +358,3 @@ def frame(name: str, rows: Iterable[dict[str, Any]]) -> pl.DataFrame:
     taken = list(rows)
     data = {column: [row[column] for row in taken] for column in columns}
     return pl.DataFrame(data, schema={column: kind for column, (kind, _) in columns.items()})
-
-
-def tables(rows: dict[str, list[dict[str, Any]]]) -> Tables:
-    """All tables; one without rows is empty, with its columns."""
-    return Tables(**{name: frame(name, rows.get(name, [])) for name in TABLES})

@@ -15,9 +15,9 @@ import numpy as np
 
 from analysis.readers.darshan_layout import COUNTERS, DXT_SEGMENTS, RawLog, read_raw
 from analysis.readers.darshan_tables import DarshanLog, read_files, read_segments
-from analysis.readers.darshan_traced import TracedBytes, Zero, traced_bytes, zero_ns
+from analysis.readers.darshan_traced import TracedBytes, Zero, traced_below, traced_bytes, zero_ns
 
-__all__ = ["DarshanLog", "TracedBytes", "Zero", "read_log", "traced_bytes", "zero_ns"]
+__all__ = ["DarshanLog", "TracedBytes", "Zero", "read_log", "traced_below", "traced_bytes", "zero_ns"]
 
 _PID = re.compile(r"_id\d+-(\d+)_")
 _MMAP_LOG = re.compile(r"_id(\d+)_mmap-log-")
@@ -107,8 +107,8 @@ def _dxt_warnings(log: DarshanLog) -> list[str]:
     per_row = log.files.posix_bytes_written + both * log.files.stdio_bytes_written
     for path, written in zip(log.files.path, per_row.tolist(), strict=True):
         counted[path] += written
-    for (path, _), written in log.segments.totals.items():
-        traced[path] += written
+    for record in log.segments.records:
+        traced[record.path] += record.bytes
     streams = 0 if both else int(log.files.stdio_bytes_written.sum())
     warnings = []
     if streams:

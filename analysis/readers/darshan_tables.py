@@ -9,15 +9,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from analysis.readers.darshan_layout import COUNTERS, DXT_SEGMENTS, DxtRecord, RawLog
+from analysis.readers.darshan_layout import COUNTERS, DXT_SEGMENTS, SEGMENT, RawLog
 from hpcckpt.errors import TraceError
 
 Column = np.ndarray[Any, Any]
+_NO_WRITES = np.empty(0, SEGMENT)
+_COLUMNS = ("offset", "length", "start_s", "end_s")
 
 
 @dataclass(frozen=True)
@@ -45,23 +48,66 @@ class Files:
         return len(self.path)
 
 
+class FileSegments(NamedTuple):
+    """Whose segments a record of the log holds; they lie side by side in the columns of `Segments`."""
+
+    path: str
+    rank: int
+    hostname: str
+    first: int
+    end: int
+    """Its segments are those from `first` up to, without, `end`."""
+    bytes: int
+
+    @property
+    def part(self) -> slice:
+        return slice(self.first, self.end)
+
+
 @dataclass(frozen=True)
 class Segments:
     """One entry per traced write, times in seconds from the log's zero; offset -1 is unknown."""
 
-    path: Column
-    rank: Column
-    hostname: Column
+    records: tuple[FileSegments, ...]
+    """What does not differ from write to write, once per record: a log may hold millions of writes."""
     offset: Column
     length: Column
     start_s: Column
     end_s: Column
-    totals: Mapping[tuple[str, int], int]
-    """Bytes per path and rank."""
-    hosts: frozenset[str]
 
     def __len__(self) -> int:
-        return len(self.path)
+        return len(self.length)
+
+    @property
+    def path(self) -> Column:
+        """Path of each write, made anew: for looking at a log, not for large ones."""
+        return self._each(_objects(record.path for record in self.records))
+
+    @property
+    def rank(self) -> Column:
+        """Rank of each write, made anew."""
+        return self._each(np.array([record.rank for record in self.records], np.int64))
+
+    @property
+    def hostname(self) -> Column:
+        """Host of each write, made anew."""
+        return self._each(_objects(record.hostname for record in self.records))
+
+    def _each(self, values: Column) -> Column:
+        return np.repeat(values, [record.end - record.first for record in self.records])
+
+    @cached_property
+    def totals(self) -> Mapping[tuple[str, int], int]:
+        """Bytes per path and rank."""
+        found: dict[tuple[str, int], int] = defaultdict(int)
+        for record in self.records:
+            found[record.path, record.rank] += record.bytes
+        return dict(found)
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """All hosts that wrote."""
+        return frozenset(record.hostname for record in self.records)
 
 
 @dataclass(frozen=True)
@@ -158,10 +204,7 @@ def _name(names: Mapping[int, str], file_id: int) -> str:
 
 
 def _objects(items: Iterable[str]) -> Column:
-    listed = list(items)
-    out = np.empty(len(listed), object)
-    out[:] = listed
-    return out
+    return np.array(list(items), dtype=object)
 
 
 def _sum(left: Column, right: Column) -> Column:
@@ -172,26 +215,22 @@ def _sum(left: Column, right: Column) -> Column:
 def read_segments(raw: RawLog, module: str, names: Mapping[int, str], only_rank: int | None) -> Segments:
     """The write segments of a DXT module; none when it is absent or of an unknown version."""
     region = raw.modules.get(module)
-    known = region is not None and region.version in DXT_SEGMENTS[module]
-    records: list[DxtRecord] = list(raw.dxt(module)) if known else []
-    counts = [len(record.writes) for record in records]
-    paths = [_name(names, record.file_id) for record in records]
-    ranks = [record.rank if only_rank is None else only_rank for record in records]
-    totals: dict[tuple[str, int], int] = defaultdict(int)
-    for path, rank, record in zip(paths, ranks, records, strict=True):
-        totals[path, rank] += int(record.writes["length"].sum())
-
-    def column(name: str, kind: Any) -> Column:
-        return np.concatenate([np.empty(0, kind), *(record.writes[name] for record in records)])
-
-    return Segments(
-        path=np.repeat(_objects(paths), counts),
-        rank=np.repeat(np.array(ranks, np.int64), counts),
-        hostname=np.repeat(_objects(record.hostname for record in records), counts),
-        offset=column("offset", np.int64),
-        length=column("length", np.int64),
-        start_s=column("start_s", float),
-        end_s=column("end_s", float),
-        totals=dict(totals),
-        hosts=frozenset(record.hostname for record in records),
+    if region is None or region.version not in DXT_SEGMENTS[module]:
+        return Segments((), *(_NO_WRITES[name] for name in _COLUMNS))
+    found = list(raw.dxt(module))
+    # Joined as bytes: as records each part would be compared with the next, field by field.
+    writes = np.frombuffer(b"".join(record.writes for record in found), DXT_SEGMENTS[module][region.version])
+    end = np.cumsum([0, *(record.segments for record in found)]).tolist()
+    written = np.concatenate(([0], np.cumsum(writes["length"])))[end].tolist()
+    records = (
+        FileSegments(
+            path=_name(names, record.file_id),
+            rank=record.rank if only_rank is None else only_rank,
+            hostname=record.hostname,
+            first=end[row],
+            end=end[row + 1],
+            bytes=written[row + 1] - written[row],
+        )
+        for row, record in enumerate(found)
     )
+    return Segments(tuple(records), *(np.ascontiguousarray(writes[name]) for name in _COLUMNS))

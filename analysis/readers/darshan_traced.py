@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -28,31 +28,59 @@ class TracedBytes:
     """The same bytes under the name that the file was renamed to, where it was."""
     warnings: list[str]
 
+    def add(self, written: str, final: str, rank: int, count: int) -> None:
+        """Count one file's bytes of one rank."""
+        self.by_rank[rank] = self.by_rank.get(rank, 0) + count
+        self.by_written_name[written, rank] = self.by_written_name.get((written, rank), 0) + count
+        self.by_final_name[final, rank] = self.by_final_name.get((final, rank), 0) + count
+        if rank == -1 and count:
+            what = f"{count} bytes of all ranks together, each rank's not measured"
+            self.warnings.append(f"shared-record: {written}: {what}")
+
 
 def traced_bytes(log: DarshanLog, directory: str, sizes: Mapping[str, int] | None = None) -> TracedBytes:
     """Who wrote how much below `directory`; a file counts whose written or whose final name lies there.
 
     `sizes` are the files' sizes on disk by path: bytes that no traced call wrote are then warned of.
     """
+    found = traced_below(log, [directory])[directory]
+    found.warnings.extend(_unseen(log, _renames(log.files), found.by_final_name, sizes or {}))
+    return found
+
+
+def traced_below(log: DarshanLog, directories: Iterable[str]) -> dict[str, TracedBytes]:
+    """`traced_bytes` of many directories in one pass over the log."""
+    found = {directory: TracedBytes({}, {}, {}, []) for directory in directories}
+    above = _Above(found)
     renames = _renames(log.files)
-    final = {path: _final_name(path, renames) for path in log.files.path}
-    written = {
-        (path, rank): count
-        for (path, rank), count in _bytes_per_file(log).items()
-        if _below(path, directory) or _below(final[path], directory)
-    }
-    by_rank: dict[int, int] = defaultdict(int)
-    by_final: dict[tuple[str, int], int] = defaultdict(int)
-    for (path, rank), count in written.items():
-        by_rank[rank] += count
-        by_final[final[path], rank] += count
-    warnings = [
-        f"shared-record: {path}: {count} bytes of all ranks together, each rank's not measured"
-        for (path, rank), count in written.items()
-        if rank == -1 and count
-    ]
-    warnings += _unseen(log, renames, by_final, sizes or {})
-    return TracedBytes(dict(by_rank), written, dict(by_final), warnings)
+    for (path, rank), count in _bytes_per_file(log).items():
+        final, mine = path, above.of(path)
+        if renames:
+            final = _final_name(path, renames)
+            mine = list(dict.fromkeys((*mine, *above.of(final))))
+        for directory in mine:
+            found[directory].add(path, final, rank, count)
+    return found
+
+
+class _Above:
+    """Which of some directories a path lies below; files of one directory are looked up once."""
+
+    def __init__(self, directories: Iterable[str]) -> None:
+        self._known: dict[str, list[str]] = {}
+        for directory in directories:
+            self._known.setdefault(directory.rstrip("/"), []).append(directory)
+        self._seen: dict[str, list[str]] = {}
+
+    def of(self, path: str) -> list[str]:
+        parent = path.rpartition("/")[0]
+        if (found := self._seen.get(parent)) is None:
+            found, name = [], path
+            while "/" in name:
+                name = name.rpartition("/")[0]
+                found += self._known.get(name, [])
+            self._seen[parent] = found
+        return found
 
 
 def _bytes_per_file(log: DarshanLog) -> dict[tuple[str, int], int]:
@@ -60,9 +88,12 @@ def _bytes_per_file(log: DarshanLog) -> dict[tuple[str, int], int]:
     totals: dict[tuple[str, int], int] = defaultdict(int)
     files = log.files
     columns = (files.rank, files.posix_bytes_written, files.stdio_bytes_written)
-    for path, rank, posix, stdio in zip(files.path, *(column.tolist() for column in columns), strict=True):
-        for each, count in _posix_by_rank(log, path, rank, posix):
-            totals[path, each] += count
+    for path, rank, posix, stdio in zip(files.path.tolist(), *(column.tolist() for column in columns), strict=True):
+        if rank == -1:
+            for each, count in _posix_by_rank(log, path, rank, posix):
+                totals[path, each] += count
+        else:
+            totals[path, rank] += posix
         if stdio:
             totals[path, rank] += stdio
     return totals
@@ -70,9 +101,7 @@ def _bytes_per_file(log: DarshanLog) -> dict[tuple[str, int], int]:
 
 def _posix_by_rank(log: DarshanLog, path: str, rank: int, posix: int) -> Iterator[tuple[int, int]]:
     """A record of rank -1 is divided by DXT, provided that DXT has all of its bytes."""
-    parts = (
-        [(each, n) for (name, each), n in log.segments.totals.items() if name == path] if rank == -1 else []
-    )
+    parts = [(each, n) for (name, each), n in log.segments.totals.items() if name == path]
     if parts and sum(n for _, n in parts) == posix:
         yield from parts
     else:
@@ -101,10 +130,6 @@ def _final_name(path: str, renames: Mapping[str, str]) -> str:
         moved = next((name for name in above if name in renames), None)
         path = path if moved is None else renames[moved] + path[len(moved) :]
     return path
-
-
-def _below(path: str, directory: str) -> bool:
-    return path.startswith(directory.rstrip("/") + "/")
 
 
 def _unseen(
@@ -159,10 +184,9 @@ def zero_ns(log: DarshanLog, beacons: Sequence[tuple[str, int, int]]) -> Zero:
     seen: dict[str, int] = defaultdict(int)
     found = []
     for path, before_ns, after_ns in sorted(beacons, key=lambda mark: mark[1]):
-        rows = np.flatnonzero((log.segments.path == path) & (log.segments.length == 1))
-        if seen[path] < len(rows):
-            row = rows[np.argsort(log.segments.start_s[rows], kind="stable")][seen[path]]
-            middle_s = float(log.segments.start_s[row] + log.segments.end_s[row]) / 2
+        middles = _one_byte_writes(log, path)
+        if seen[path] < len(middles):
+            middle_s = middles[seen[path]]
             found.append(
                 (middle_s, (before_ns + after_ns) // 2 - round(middle_s * 1e9), after_ns - before_ns)
             )
@@ -175,3 +199,14 @@ def zero_ns(log: DarshanLog, beacons: Sequence[tuple[str, int, int]]) -> Zero:
     (first_s, first_zero, _), (last_s, last_zero, _) = found[0], found[-1]
     drift = last_zero - first_zero if len(found) > 1 else None
     return Zero(first_zero, max(width for *_, width in found) // 2, drift, first_s, last_s)
+
+
+def _one_byte_writes(log: DarshanLog, path: str) -> list[float]:
+    """The middles of the one-byte writes to a path, in their order."""
+    found: list[tuple[float, float]] = []
+    for record in log.segments.records:
+        if record.path == path:
+            chosen = log.segments.length[record.part] == 1
+            start, end = log.segments.start_s[record.part][chosen], log.segments.end_s[record.part][chosen]
+            found += zip(start.tolist(), end.tolist(), strict=True)
+    return [(start + end) / 2 for start, end in sorted(found)]

@@ -5,17 +5,37 @@ Each check gives the reason in words, None where all is possible. Nothing is rea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from operator import attrgetter, gt
+from typing import get_args
 
-from hpcckpt.records import Beacon, Clock, Drain, End, Probe, Record, Save, Span, Start, Step, Window
+import msgspec
+
+from hpcckpt.records import (
+    LINES,
+    Beacon,
+    Clock,
+    Drain,
+    End,
+    Gpu,
+    Probe,
+    Record,
+    Save,
+    Span,
+    Start,
+    Step,
+    Verified,
+    Window,
+)
 
 _NEVER_NEGATIVE: dict[type[Record], tuple[str, ...]] = {
     Clock: ("error_ns",),
     Probe: ("count", "median_s", "max_s"),
     Drain: ("seconds",),
-    Save: ("generation", "state_bytes", "planned_bytes", "rss_before_bytes", "rss_peak_bytes"),
-    Window: ("steps", "saves", "paused_ns"),
+    Save: ("generation", "state_bytes", "planned_bytes", "rss_before_bytes", "rss_peak_bytes", "cpu_ns"),
+    Window: ("steps", "saves", "paused_ns", "cpu_ns"),
+    Verified: ("tensors", "read_ns", "cached"),
 }
 _IN_ORDER: dict[type[Record], tuple[str, ...]] = {
     Beacon: ("before_ns", "after_ns"),
@@ -26,15 +46,57 @@ _IN_ORDER: dict[type[Record], tuple[str, ...]] = {
 }
 
 
+_LONGEST_SAVE_NS = 7 * 24 * 3600 * 10**9
+_LIMIT = 2**62
+"""Whole numbers beyond it overflow where they are added up; no clock and no file reaches it."""
+_WHOLE: dict[type[Record], tuple[str, ...]] = {
+    kind: tuple(field.name for field in msgspec.structs.fields(kind) if field.type in (int, int | None))
+    for kind in get_args(LINES)
+}
+
+
+def possible(found: Mapping[type[Record], Sequence[Record]], lines: int) -> bool:
+    """Whether `impossible` will find nothing, from the records by type: the same rules, a column at a time."""
+    return (
+        len(found.get(Start, ())) <= 1
+        and all(map(_column_possible, found.items()))
+        and not any(map(_paused_too_long, found.get(Window, ())))  # type: ignore[arg-type]
+        and not any(map(_too_long, found.get(Save, ())))  # type: ignore[arg-type]
+        and len({_span(span) for span in found.get(Span, ())}) == len(found.get(Span, ()))  # type: ignore[arg-type]
+        and not any(map(_odd_samples, found.get(Gpu, ())))  # type: ignore[arg-type]
+        and len(found.get(End, ())) <= 1
+    )
+
+
+def _column_possible(item: tuple[type[Record], Sequence[Record]]) -> bool:
+    kind, found = item
+    ordered = _IN_ORDER.get(kind, ())
+    for before, after in pairwise([list(map(attrgetter(name), found)) for name in ordered]):
+        if any(map(gt, before, after)):
+            return False
+    for name in _WHOLE[kind]:
+        values = [value for value in map(attrgetter(name), found) if value is not None]
+        if values and not (min(values) > -_LIMIT and max(values) < _LIMIT):
+            return False
+    for name in _NEVER_NEGATIVE.get(kind, ()):
+        if min((value for value in map(attrgetter(name), found) if value is not None), default=0) < 0:
+            return False
+    return True
+
+
 def impossible(found: Sequence[Record]) -> str | None:
     """Why the lines of a complete rank's file cannot all be true."""
     spans: set[tuple[int, str, int]] = set()
     for number, record in enumerate(found, start=1):
-        reason = _misplaced(record, number, len(found)) or _unordered(record) or _negative(record)
+        reason = _misplaced(record, number, len(found)) or _unordered(record) or _negative(record) or _beyond(record)
         if reason is None and isinstance(record, Window):
             reason = _paused_too_long(record)
+        if reason is None and isinstance(record, Save):
+            reason = _too_long(record)
+        if reason is None and isinstance(record, Gpu):
+            reason = _odd_samples(record)
         if reason is None and isinstance(record, Span):
-            key = (record.generation, record.phase, record.begin_ns)
+            key = _span(record)
             reason = "the same span stands there twice" if key in spans else None
             spans.add(key)
         if reason:
@@ -42,12 +104,12 @@ def impossible(found: Sequence[Record]) -> str | None:
     return None
 
 
-def impossible_saves(found: Sequence[Record]) -> str | None:
+def impossible_saves(saves: Sequence[Save], windows: Sequence[Window]) -> str | None:
     """Why the checkpoints of a train leg cannot be all that the rank saved."""
-    saved = [record.generation for record in found if isinstance(record, Save)]
+    saved = [save.generation for save in saves]
     if saved != list(range(len(saved))):
         return f"generations {saved} are not counted from 0 without a gap"
-    for window in (record for record in found if isinstance(record, Window)):
+    for window in windows:
         if window.saves != len(saved):
             return f"the window counts {window.saves} saves, the file holds {len(saved)}"
     return None
@@ -79,6 +141,30 @@ def _negative(record: Record) -> str | None:
         if value is not None and value < 0:
             return f"{name} is {value}"
     return None
+
+
+def _beyond(record: Record) -> str | None:
+    for name in _WHOLE[type(record)]:
+        value = getattr(record, name)
+        if value is not None and not -_LIMIT < value < _LIMIT:
+            return f"{name} is {value}"
+    return None
+
+
+def _span(span: Span) -> tuple[int, str, int]:
+    return span.generation, span.phase, span.begin_ns
+
+
+def _too_long(save: Save) -> str | None:
+    length = save.end_ns - save.arrive_ns
+    return f"it lasted {length / 1e9:.0f} s" if length > _LONGEST_SAVE_NS else None
+
+
+def _odd_samples(gpu: Gpu) -> str | None:
+    if len(gpu.t_ns) != len(gpu.busy):
+        return f"{len(gpu.t_ns)} times of {len(gpu.busy)} samples"
+    beyond = [t for t in gpu.t_ns if not -_LIMIT < t < _LIMIT]
+    return f"a sample at {beyond[0]}" if beyond else None
 
 
 def _paused_too_long(window: Window) -> str | None:

@@ -6,12 +6,14 @@ see how far the rank came, but it says so and never counts as complete.
 
 from __future__ import annotations
 
+from collections import defaultdict
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
-from analysis.readers.plausible import impossible
+from analysis.readers.plausible import impossible, possible
 from hpcckpt import records
 from hpcckpt.records import End, Record, Start
 
@@ -29,7 +31,7 @@ ENDED_BADLY = "ended_badly"
 IMPOSSIBLE_RECORD = "impossible_record"
 
 
-class RankFile(msgspec.Struct, frozen=True, kw_only=True):
+class RankFile(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """What a rank's file holds. `code` is None only for a complete file that ended with status ok."""
 
     path: str
@@ -39,7 +41,15 @@ class RankFile(msgspec.Struct, frozen=True, kw_only=True):
 
     def all(self, kind: type[R]) -> list[R]:
         """The records of one type, in the order in which they were written."""
-        return [record for record in self.records if isinstance(record, kind)]
+        return self.by_type.get(kind, [])  # type: ignore[return-value]
+
+    @cached_property
+    def by_type(self) -> dict[type[Record], list[Record]]:
+        """The records by their type, sorted once: a file is asked for each of them, many times."""
+        found: dict[type[Record], list[Record]] = defaultdict(list)
+        for record in self.records:
+            found[type(record)].append(record)
+        return dict(found)
 
     @property
     def start(self) -> Start:
@@ -99,6 +109,7 @@ def _first_bad_line(path: Path, data: bytes) -> RankFile:
 
 def _judged(path: Path, found: list[Record]) -> RankFile:
     code, reason = None, None
+    file = RankFile(path=str(path), records=found)
     last = found[-1] if found else None
     if not found or not isinstance(found[0], Start):
         code, reason = BAD_LINE, "line 1 is not the opening line"
@@ -113,6 +124,6 @@ def _judged(path: Path, found: list[Record]) -> RankFile:
             ENDED_BADLY,
             f"the rank ended as {last.status}{inside}: {last.error or 'no cause recorded'}",
         )
-    elif reason := impossible(found):
-        code = IMPOSSIBLE_RECORD
-    return RankFile(path=str(path), records=found, code=code, reason=reason)
+    elif not possible(file.by_type, len(found)):
+        code, reason = IMPOSSIBLE_RECORD, impossible(found)
+    return file if code is None else RankFile(path=str(path), records=found, code=code, reason=reason)

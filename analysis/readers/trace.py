@@ -14,7 +14,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from analysis.readers.darshan import DarshanLog, read_log, traced_bytes, zero_ns
+from analysis.readers.darshan import DarshanLog, read_log, traced_below, zero_ns
+from analysis.readers.darshan_tables import FileSegments
 from hpcckpt.errors import TraceError
 from hpcckpt.records import Beacon, Save, Start
 
@@ -105,31 +106,30 @@ def _generations(
     logs: Sequence[DarshanLog], rank: int, beacons: Sequence[Beacon], saves: Sequence[Save]
 ) -> tuple[dict[int, Traced], str | None]:
     """Bytes and calls of each generation, from all logs of the rank; or why they cannot be told apart."""
-    calls, reason = _calls(logs, beacons)
-    found = {}
-    for directory in dict.fromkeys(save.directory for save in saves):
-        mine = sorted((save for save in saves if save.directory == directory), key=lambda save: save.begin_ns)
-        parts = [traced_bytes(log, directory) for log in logs]
+    placed, reason = _placed(logs, rank, beacons)
+    by_directory: dict[str, list[Save]] = {}
+    for save in saves:
+        by_directory.setdefault(save.directory, []).append(save)
+    below = [traced_below(log, by_directory) for log in logs]
+    found: dict[int, Traced] = {}
+    for directory, mine in by_directory.items():
+        parts = [each[directory] for each in below]
         total = sum(part.by_rank.get(rank, 0) for part in parts)
         # The names at the time of the write: a file may have been renamed into the directory.
-        here = (
-            None
-            if calls is None
-            else calls.below({path for part in parts for path, _ in part.by_written_name})
-        )
-        length = 0 if here is None else int(here.length.sum())
+        names = {path for part in parts for path, each in part.by_written_name if each == rank}
+        here, length = (None, 0) if placed is None else _below(placed, names)
         if len(mine) == 1:
-            if here is not None and length < TIMED_SHARE * total:
-                found[mine[0].generation] = Traced(
-                    bytes=total, calls=None, calls_reason=f"calls with times hold {length} of {total} bytes"
-                )
-            else:
-                found[mine[0].generation] = Traced(bytes=total, calls=here, calls_reason=reason)
+            timed = here is None or length >= TIMED_SHARE * total
+            found[mine[0].generation] = Traced(
+                bytes=total,
+                calls=here if timed else None,
+                calls_reason=reason if timed else f"calls with times hold {length} of {total} bytes",
+            )
             continue
         if here is None or length != total:
             why = reason or f"calls with times hold {length} of {total} bytes"
             return {}, f"generations share a directory and only times tell them apart: {why}"
-        found |= _by_time(here, mine)
+        found |= _by_time(here, sorted(mine, key=lambda save: save.begin_ns))
     return found, None
 
 
@@ -144,21 +144,19 @@ def _by_time(calls: Calls, saves: Sequence[Save]) -> dict[int, Traced]:
 
 
 class _Placed(msgspec.Struct, frozen=True):
-    """All write calls of a rank, with the file that each went to."""
+    """All write calls of one log on the rank's clock, and where those of each file lie."""
 
-    path: npt.NDArray[np.object_]
     calls: Calls
-
-    def below(self, paths: set[str]) -> Calls:
-        """The calls into these files."""
-        chosen = np.array([path in paths for path in self.path.tolist()], dtype=bool)
-        return self.calls.where(chosen)
+    files: dict[str, list[FileSegments]]
+    """By path, the rank's own."""
 
 
-def _calls(logs: Sequence[DarshanLog], beacons: Sequence[Beacon]) -> tuple[_Placed | None, str | None]:
+def _placed(
+    logs: Sequence[DarshanLog], rank: int, beacons: Sequence[Beacon]
+) -> tuple[list[_Placed] | None, str | None]:
     """Write calls on the rank's clock, or why they cannot be put there."""
     marks = [(beacon.path, beacon.before_ns, beacon.after_ns) for beacon in beacons]
-    paths, parts = [np.empty(0, dtype=object)], [no_calls()]
+    found = []
     for log in logs:
         segments = log.segments
         if not len(segments):
@@ -168,9 +166,26 @@ def _calls(logs: Sequence[DarshanLog], beacons: Sequence[Beacon]) -> tuple[_Plac
         except TraceError as error:
             return None, str(error).removeprefix(f"{log.source}: ")
         begin, end = zero.on_clock(segments.start_s), zero.on_clock(segments.end_s)
-        paths.append(segments.path)
-        parts.append(Calls(begin_ns=begin, end_ns=end, length=segments.length.astype(np.int64)))
-    begin, end, length = (
-        np.concatenate([getattr(p, name) for p in parts]) for name in Calls.__struct_fields__
+        files: dict[str, list[FileSegments]] = {}
+        for record in segments.records:
+            if record.rank == rank:
+                files.setdefault(record.path, []).append(record)
+        found.append(_Placed(Calls(begin_ns=begin, end_ns=end, length=segments.length), files))
+    return found, None
+
+
+def _below(placed: Sequence[_Placed], names: set[str]) -> tuple[Calls, int]:
+    """The calls into these files, and their bytes."""
+    pieces = [(log.calls, file) for log in placed for name in sorted(names) for file in log.files.get(name, ())]
+    parts = [
+        Calls(begin_ns=calls.begin_ns[file.part], end_ns=calls.end_ns[file.part], length=calls.length[file.part])
+        for calls, file in pieces
+    ]
+    length = sum(file.bytes for _, file in pieces)
+    if len(parts) == 1:
+        return parts[0], length
+    begin, end, lengths = (
+        np.concatenate([np.empty(0, np.int64), *(getattr(part, name) for part in parts)])
+        for name in Calls.__struct_fields__
     )
-    return _Placed(np.concatenate(paths), Calls(begin_ns=begin, end_ns=end, length=length)), None
+    return Calls(begin_ns=begin, end_ns=end, length=lengths), length

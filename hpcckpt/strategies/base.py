@@ -153,6 +153,11 @@ class Strategy:
     def finish(self) -> None:
         """Wait for work behind the last save. Called after the last step; a next save waits by itself."""
 
+    @classmethod
+    def kept(cls, made: int, keep: int | Literal["all"]) -> int:
+        """Of `made` generations, how many are left at a leg's end. A mechanism that prunes by itself says its own."""
+        return made if keep == "all" or cls.refers_back else min(made, keep)
+
     def holds(self, directory: Path, step: int) -> bool:
         """Whether a generation is still there: a mechanism with one directory prunes by itself."""
         return directory.is_dir()

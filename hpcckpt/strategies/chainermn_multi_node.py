@@ -26,6 +26,8 @@ from hpcckpt.strategies._chainer import TrainerStrategy
 from hpcckpt.strategies.base import Plan, Topology, whole
 
 NAME = "trainer"
+FULL, REMAIN = 11, 5
+"""Generations that make the checkpointer prune, and those it leaves."""
 FILE = re.compile(rf"{NAME}\.(\d+)\.(\d+)")
 
 
@@ -42,6 +44,11 @@ class ChainermnMultiNode(TrainerStrategy):
             rank: [whole(entry) for entry in everything if entry.owner in (None, rank)]
             for rank in range(topology.ranks)
         }
+
+    @classmethod
+    def kept(cls, made: int, keep: Any) -> int:
+        """Whatever `keep` says: all until the eleventh is there, then the newest five, and so on."""
+        return made if made < FULL else REMAIN + (made - FULL) % (FULL - REMAIN)
 
     def extension(self) -> Any:
         with warnings.catch_warnings():

@@ -11,6 +11,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -34,6 +35,9 @@ class Plan:
     ranks_per_node: int = 1
     repeat: int = 1
     campaign: str = "planted"
+    framework: str = "numpy_toy"
+    model: str = "small"
+    parameters: int = 1234567
     strategy: str = "single_writer"
     format: str = "npz_plain"
     interval_steps: int = 2
@@ -47,6 +51,9 @@ class Plan:
     sync_s: float = 0.0
     writers: tuple[int, ...] = (0,)
     file_bytes: int = 10_000_000
+    rss_before: int | None = 10**8
+    rss_extra: dict[int, int] = field(default_factory=dict)
+    """Rank -> by how much its resident memory grows in each save; 10**8 on those that are not named."""
     traced_share: float = 1.0
     one_directory: bool = False
     log: str = "planted"
@@ -55,6 +62,19 @@ class Plan:
     """Rank -> how much later it comes to the barrier before each save."""
     slow_s: dict[int, float] = field(default_factory=dict)
     """Rank -> what it sleeps inside each save, in its gather."""
+    fsync_s: dict[tuple[int, int], float] = field(default_factory=dict)
+    """(rank, generation) -> what the fsync takes longer there and then."""
+    unheld: tuple[int, ...] = ()
+    """Ranks that the others do not wait for: these may still work when the others go on."""
+    bytes_of: dict[int, int] = field(default_factory=dict)
+    """Writer -> size of its file where it is not `file_bytes`."""
+    share_of: dict[int, float] = field(default_factory=dict)
+    """Writer -> share of its file that the trace sees, where it is not `traced_share`."""
+    calls: int = 2
+    """Write calls per file: two overlap, more follow each other."""
+    tensors: tuple[str, ...] = ("a", "b")
+    copies: bool = True
+    """Whether all writers hold the same contents."""
     gap_s: dict[int, float] = field(default_factory=dict)
     """Rank -> time inside each save that no span explains."""
     offset_ns: dict[int, int] = field(default_factory=dict)
@@ -82,7 +102,8 @@ class Plan:
     def run_id(self) -> str:
         kind = "durable" if self.durable else "buffered"
         tag = "f" if self.faults else "x"
-        return f"toy-{self.strategy}-n{self.nodes:03d}x{self.ranks_per_node}-{kind}-{tag}-r{self.repeat:02d}"
+        toy = "toy" if (self.framework, self.model) == ("numpy_toy", "small") else f"{self.framework}-{self.model}"
+        return f"{toy}-{self.strategy}-n{self.nodes:03d}x{self.ranks_per_node}-{kind}-{tag}-r{self.repeat:02d}"
 
 
 def ns(seconds: float) -> int:
@@ -118,8 +139,8 @@ def plant_all(root: Path, plans: Sequence[Plan]) -> Path:
 def _job(plan: Plan, legs: list[str]) -> Job:
     coverage = {"expected_coverage": plan.expected_coverage} if plan.expected_coverage else {}
     point = Point(
-        framework="numpy_toy",
-        model="small",
+        framework=plan.framework,
+        model=plan.model,
         strategy=plan.strategy,
         format=plan.format,
         nodes=plan.nodes,
@@ -217,7 +238,7 @@ class _Leg:
             thread_level="multiple",
             versions={},
             data="seeded synthetic images",
-            parameters=1234567,
+            parameters=plan.parameters,
             barrier="poll",
         )
         method, error = ("ping_pong", 5_000) if plan.offset_ns else ("same_boot", 0)
@@ -265,13 +286,14 @@ class _Leg:
             begin_ns=own(rank, begin), end_ns=own(rank, self.now), steps=steps, saves=saves, paused_ns=paused
         )
 
-    def _phases(self, rank: int) -> list[tuple[str, float]]:
+    def _phases(self, rank: int, generation: int) -> list[tuple[str, float]]:
         plan = self.plan
         gather = plan.gather_s + plan.slow_s.get(rank, 0.0)
         if rank not in plan.writers:
             return [(r.GATHER, gather)]
         save = (r.SERIALIZE_WRITE, plan.serialize_s + plan.write_s)
-        return [(r.GATHER, gather), save, (r.SYNC, plan.sync_s), (r.COMMIT, plan.commit_s)]
+        sync = plan.sync_s + plan.fsync_s.get((rank, generation), 0.0)
+        return [(r.GATHER, gather), save, (r.SYNC, sync), (r.COMMIT, plan.commit_s)]
 
     def _save(self, generation: int, step: int) -> None:
         plan = self.plan
@@ -282,16 +304,17 @@ class _Leg:
         for rank in self.records:
             t = begin + ns(plan.gap_s.get(rank, 0.0))
             spans[rank] = []
-            for phase, seconds in self._phases(rank):
+            for phase, seconds in self._phases(rank, generation):
                 if seconds:
                     spans[rank].append((phase, t, t + ns(seconds)))
                     t += ns(seconds)
             done[rank] = t
-        end = max(done.values())
+        released = max(t for rank, t in done.items() if rank not in plan.unheld)
         for rank in self.records:
+            end = max(released, done[rank])
             spans[rank] += [(r.WAIT_BEFORE, arrive[rank], begin), (r.WAIT_AFTER, done[rank], end)]
             self._save_records(rank, generation, step, spans[rank], (arrive[rank], begin, done[rank], end))
-        self.now = end
+        self.now = max(done.values())
 
     def _save_records(
         self,
@@ -308,7 +331,7 @@ class _Leg:
             if phase == r.SERIALIZE_WRITE:
                 self._write_calls(rank, generation, own[1])
         arrive, begin, done, end = (self.own(rank, t) for t in times)
-        size = plan.file_bytes
+        sizes = {writer: plan.bytes_of.get(writer, plan.file_bytes) for writer in plan.writers}
         lines.append(
             r.Save(
                 generation=generation,
@@ -318,11 +341,11 @@ class _Leg:
                 begin_ns=begin,
                 done_ns=done,
                 end_ns=end,
-                state_bytes=size * len(plan.writers),
-                planned_bytes=size if rank in plan.writers else 0,
-                rss_before_bytes=10**8,
-                rss_peak_bytes=2 * 10**8,
-                rss_reason=None,
+                state_bytes=sum(sizes.values()),
+                planned_bytes=sizes.get(rank, 0),
+                rss_before_bytes=plan.rss_before,
+                rss_peak_bytes=None if plan.rss_before is None else plan.rss_before + plan.rss_extra.get(rank, 10**8),
+                rss_reason="planted" if plan.rss_before is None else None,
                 write_chars_bytes=None,
                 storage_bytes=None,
                 io_reason="planted",
@@ -330,10 +353,17 @@ class _Leg:
         )
 
     def _write_calls(self, rank: int, generation: int, end: int) -> None:
-        """Two calls that overlap: their union is the plan's write time, their sum is not."""
-        write = ns(self.plan.write_s)
+        """Two calls that overlap: their union is the plan's write time, their sum is not; or more, one by one."""
+        plan = self.plan
+        write = ns(plan.write_s)
         file = f"{self.directory(generation)}/{generation}-rank{rank:05d}.npz"
-        traced = round(self.plan.file_bytes * self.plan.traced_share)
+        traced = round(plan.bytes_of.get(rank, plan.file_bytes) * plan.share_of.get(rank, plan.traced_share))
+        if plan.calls > 2:
+            times = [end - write + write * call // plan.calls for call in range(plan.calls + 1)]
+            sizes = [traced * call // plan.calls for call in range(plan.calls + 1)]
+            parts = zip(pairwise(times), pairwise(sizes), strict=True)
+            self.calls[rank] += [(file, first, last, after - before) for (first, last), (before, after) in parts]
+            return
         half = traced // 2
         first, second = (end - write, end - write + write * 6 // 10), (end - write + write * 4 // 10, end)
         self.calls[rank] += [(file, *first, half), (file, *second, traced - half)]
@@ -360,7 +390,7 @@ class _Leg:
                 "file": f"generation-{generation:05d}/{generation}-rank{rank:05d}.npz",
                 "rank": rank,
                 "node": f"virtual{rank // plan.ranks_per_node:03d}",
-                "file_bytes": plan.file_bytes,
+                "file_bytes": plan.bytes_of.get(rank, plan.file_bytes),
                 "format": plan.format,
                 "tensor": tensor,
                 "kind": "parameter",
@@ -369,12 +399,12 @@ class _Leg:
                 "offset_bytes": 0,
                 "tensor_bytes": 32,
                 "storage_bytes": 32,
-                "digest": "d",
+                "digest": "d" if plan.copies else f"{tensor}{rank}",
                 "replica_group": "all",
             }
             for generation in range(plan.generations)
             for rank in plan.writers
-            for tensor in ("a", "b")
+            for tensor in plan.tensors
         ]
         kinds = {"int64": pl.Int64, "string": pl.String}
         schema = {name: kinds[kind] for name, kind in r.INVENTORY_COLUMNS.items()}
@@ -396,11 +426,14 @@ def write_darshan(path: Path, calls: Sequence[tuple[str, int, int, int]], zero_n
     from hpcckpt.tracing.iotrace_convert import record_id
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    files = sorted({file for file, *_ in calls})
+    by_file: dict[str, list[tuple[int, int, float, float]]] = {}
+    for file, begin, end, size in calls:
+        by_file.setdefault(file, []).append((0, size, (begin - zero_ns) / 1e9, (end - zero_ns) / 1e9))
+    files = sorted(by_file)
     posix = log.unmeasured(log.load().posix, len(files))
     segments = b""
     for row, file in zip(posix, files, strict=True):
-        mine = [(0, size, (b - zero_ns) / 1e9, (e - zero_ns) / 1e9) for f, b, e, size in calls if f == file]
+        mine = by_file[file]
         row["id"], row["rank"], row["POSIX_WRITES"] = record_id(file), 0, len(mine)
         row["POSIX_BYTES_WRITTEN"] = sum(size for _, size, _, _ in mine)
         for counter in ("POSIX_OPENS", "POSIX_FILENOS", "POSIX_DUPS", "POSIX_RENAMED_FROM", "POSIX_MMAPS"):

@@ -104,7 +104,7 @@ def test_clock_offsets_of_either_sign_do_not_change_who_came_last(tmp_path: Path
 
 
 def test_offset_is_linear_between_measurements_and_constant_outside() -> None:
-    from analysis.checkpoints import offset_ns
+    from analysis.rank_leg import offset_ns
     from hpcckpt.records import Clock
 
     clocks = [

@@ -9,7 +9,7 @@ import json
 import shutil
 from collections import Counter
 from dataclasses import fields, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.readers import darshan_layout
-from analysis.readers.darshan import DarshanLog, read_log, traced_bytes, zero_ns
+from analysis.readers.darshan import DarshanLog, read_log, traced_below, traced_bytes, zero_ns
+from analysis.readers.darshan_tables import FileSegments, Segments
 from hpcckpt.errors import TraceError
 from hpcckpt.tracing import darshan_log, iotrace_convert
 from hpcckpt.tracing.iotrace_events import EVENT as EVENT_TYPE
@@ -124,8 +125,7 @@ def test_two_beacons_tell_the_drift() -> None:
         )
         / 2
     )
-    first, last = (segment_copy(log, path, at), segment_copy(log, path, at + 100))
-    both = replace_segments(log, [first, last])
+    both = replace(log, segments=one_byte_writes(path, [at, at + 100]))
     zero = zero_ns(both, [(path, 5_000_000_000, 5_000_000_100), (path, 105_000_000_700, 105_000_001_000)])
     assert (zero.drift_ns, zero.error_ns) == (800, 150)
     assert zero.on_clock(np.array([at, at + 50, at + 100])).tolist() == [
@@ -135,25 +135,10 @@ def test_two_beacons_tell_the_drift() -> None:
     ]
 
 
-def segment_copy(log: DarshanLog, path: str, at: float) -> dict[str, Any]:
-    return {
-        "path": path,
-        "rank": 0,
-        "hostname": log.hostname,
-        "offset": 0,
-        "length": 1,
-        "start_s": at,
-        "end_s": at,
-    }
-
-
-def replace_segments(log: DarshanLog, rows: list[dict[str, Any]]) -> DarshanLog:
-    columns = {name: np.array([each[name] for each in rows], type_of(name)) for name in rows[0]}
-    return replace(log, segments=replace(log.segments, **columns))
-
-
-def type_of(column: str) -> Any:
-    return object if column in ("path", "hostname") else None
+def one_byte_writes(path: str, times: list[float]) -> Segments:
+    at = np.array(times)
+    record = FileSegments(path, 0, "vm", 0, len(times), len(times))
+    return Segments((record,), np.zeros(len(times), int), np.ones(len(times), int), at, at)
 
 
 def test_a_log_without_the_beacon_is_an_error() -> None:
@@ -183,7 +168,7 @@ def test_a_shared_file_is_divided_by_dxt() -> None:
 
 def test_a_shared_file_without_dxt_stays_undivided() -> None:
     log, _ = edge("mpi_sharedfile", "m_sharedfile")
-    bare = replace(log, segments=replace(log.segments, totals={}))
+    bare = replace(log, segments=replace(log.segments, records=()))
     traced = traced_bytes(bare, "/scratch/ckpt/m_sharedfile")
     assert traced.by_rank[-1] == 8 * 1_048_576
     assert codes(traced.warnings) == {"shared-record"}
@@ -372,12 +357,13 @@ def same(left: DarshanLog, right: DarshanLog) -> bool:
         (left.segments, right.segments),
         (left.mpiio_segments, right.mpiio_segments),
     ]
-    return all(
+    columns = [
         np.array_equal(getattr(one, column.name), getattr(two, column.name))
         for one, two in pairs
         for column in fields(one)
-        if column.name not in ("totals", "hosts")
-    )
+        if column.name != "records"
+    ]
+    return all(columns) and all(one.records == two.records for one, two in pairs[1:])
 
 
 # ---- round trip: events -> log -> reader
@@ -444,3 +430,21 @@ def test_the_logs_are_read_as_they_are_in_the_repository(tmp_path: Path) -> None
     shutil.copy(ALL[0], copy)
     copy.chmod(0o400)
     assert same(read_log(ALL[0]), read_log(copy))
+
+
+@pytest.mark.parametrize("path", ALL, ids=lambda path: path.stem[:40])
+def test_many_directories_in_one_pass_are_each_alone(path: Path) -> None:
+    """Directories may lie in each other, end in a slash, or hold nothing."""
+    try:
+        log = read_log(path, 0)
+    except TraceError:
+        return
+    above = {str(parent) for each in log.files.path for parent in PurePosixPath(each).parents}
+    directories = [*sorted(above), "/nothing", *(f"{name}/" for name in sorted(above))]
+    together = traced_below(log, directories)
+    for directory in directories:
+        alone = traced_bytes(log, directory)
+        assert together[directory] == alone
+        inside = {each for each, _ in alone.by_written_name}
+        expected = {str(each) for each in log.files.path if each.startswith(directory.rstrip("/") + "/")}
+        assert expected <= inside

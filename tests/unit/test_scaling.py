@@ -370,7 +370,8 @@ def test_questions_are_found_by_discovery(capsys: pytest.CaptureFixture[str]) ->
     from analysis.__main__ import main
 
     assert "scaling" in cli.questions()
-    assert main() == 0
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
     assert "python -m analysis.scaling" in capsys.readouterr().out
 
 

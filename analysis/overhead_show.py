@@ -1,0 +1,182 @@
+"""The cost of checkpoints as a person sees it: three tables for what was saved alike, notes, and one figure.
+
+Presentation only: every number is a row's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from analysis.figures import COLOURS, MECHANISM, STYLE
+from analysis.view import Drawing, Reasons, View, number
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Row = dict[str, Any]
+LEFT = ["framework", "strategy", "format", "conditions"]
+COST_BELOW = [
+    "stall: mean of a run's checkpoints, as the overhead is their sum; medians and ranges are over runs",
+    "control: (window with checkpoints less the control's) / checkpoints; slower steps: of the median step",
+    "left: control less stall less slower steps",
+]
+PHASES_BELOW = ["phases in ms: of the slowest rank, median checkpoint; those that nobody has are not shown"]
+USE_BELOW = [
+    "idle: of all rank-seconds of the stall; cores: CPU seconds over wall seconds of a rank, training: the control's",
+]
+
+
+def views(rows: Sequence[Row]) -> list[View]:
+    """Overhead two ways, then phases, then what waited and what was busy meanwhile."""
+    found = []
+    for title in dict.fromkeys(map(_title, rows)):
+        mine = [row for row in rows if _title(row) == title]
+        above = [MECHANISM + ": virtual nodes"] if any(row["virtual_nodes"] for row in mine) else []
+        tables = ((COST, COST_BELOW), (_phases(mine), PHASES_BELOW), (USE, USE_BELOW))
+        for number_, (columns, below) in enumerate(tables):
+            reasons = Reasons()
+            shown = _labels(mine) | columns
+            cells = {heading: [cell(row, reasons) for row in mine] for heading, cell in shown.items()}
+            lines = [*reasons.lines(), *below]
+            found.append(View(title="" if number_ else title, above=[] if number_ else above, columns=cells,
+                              left=LEFT, below=lines))  # fmt: skip
+    return found
+
+
+def _title(row: Row) -> str:
+    kind = "durable" if row["durable"] else "buffered"
+    planted = f", planted faults: {row['faults']}" if row["faults"] else ""
+    return f"site {row['site']}, model {row['model']}, {kind}, every {row['interval_steps']} steps{planted}"
+
+
+def _labels(rows: Sequence[Row]) -> dict[str, Any]:
+    """What tells the rows apart; their conditions only where nothing else does."""
+    names = ("framework", "strategy", "format")
+    found: dict[str, Any] = {name: (lambda row, _, name=name: row[name]) for name in names}
+    points = [tuple(row[name] for name in (*names, "nodes", "ranks_per_node")) for row in rows]
+    if len(set(points)) < len(points):
+        found["conditions"] = lambda row, _: row["conditions"]
+    return found | {"nodes\nx ranks": lambda row, _: f"{row['nodes']} x {row['ranks_per_node']}"}
+
+
+def _ms(stem: str, bracket: bool = False) -> Any:
+    """Milliseconds; with bounds where more than one run is behind them."""
+
+    def cell(row: Row, reasons: Reasons) -> str:
+        values = [row[f"{stem}{part}_s"] for part in ("", "_low", "_high")] if bracket else [row[f"{stem}_s"]]
+        if values[0] is None:
+            return reasons.cell(None, row[f"{stem}_reason"])
+        texts = [number(value * 1e3) for value in values]
+        return f"{texts[0]} [{texts[1]}, {texts[2]}]" if bracket and row[f"{stem}_runs"] > 1 else str(texts[0])
+
+    return cell
+
+
+def _plain(name: str, form: str) -> Any:
+    def cell(row: Row, reasons: Reasons) -> str:
+        return reasons.cell(None if row[name] is None else format(row[name], form), row[f"{name}_reason"])
+
+    return cell
+
+
+def _percent(row: Row, reasons: Reasons) -> str:
+    """A percentage means nothing without the time between two checkpoints."""
+    if row["control_fraction"] is None or row["interval_s"] is None:
+        return reasons.cell(None, row["control_fraction_reason"])
+    return f"{100 * row['control_fraction']:.1f} ({number(row['interval_s'] * 1e3)})"
+
+
+COST: dict[str, Any] = {
+    "\nruns": lambda row, _: str(row["runs"]),
+    "stall\nms": _ms("stall", bracket=True),
+    "slower\nsteps ms": _ms("slower_steps"),
+    "by phases\nms": _ms("phases", bracket=True),
+    "control\nms": _ms("control", bracket=True),
+    "left\nms": _ms("rest", bracket=True),
+    "% of training\n(interval ms)": _percent,
+}
+USE: dict[str, Any] = {
+    "wait\nbefore ms": _ms("wait_before"),
+    "idle\nrank-s": lambda row, reasons: reasons.cell(number(row["idle_rank_s"]), row["idle_rank_reason"]),
+    "\nidle": _plain("idle_share", ".0%"),
+    "behind\nms": _ms("background"),
+    "cores,\nwriters": _plain("cpu_writers", ".2f"),
+    "cores,\nothers": _plain("cpu_others", ".2f"),
+    "cores,\ntraining": _plain("cpu_training", ".2f"),
+    "GPU busy\nin stall": _plain("gpu_saving", ".0%"),
+}
+
+
+def _phases(rows: Sequence[Row]) -> dict[str, Any]:
+    """A column for every phase that some row has."""
+    names = [key.removeprefix("phase_") for key in (rows[0] if rows else {}) if key.startswith("phase_")]
+    phases = [name.removesuffix("_s") for name in names if name.endswith("_s")]
+    shown = [phase for phase in phases if any(row[f"phase_{phase}_s"] != 0 for row in rows)]
+    return {"\n".join(phase.split("_", 1)) if "_" in phase else f"\n{phase}": _ms(f"phase_{phase}") for phase in shown}
+
+
+def notes(rows: Sequence[Row]) -> list[str]:
+    """How to read the two ways of counting."""
+    if not rows:
+        return []
+    apart = (
+        "The two overheads differ by what no stall holds: steps that are slower beside a save, waiting before it, work "
+        "behind it, and the unrest of two runs of the same thing."
+    )
+    found = [apart]
+    if all(row["gpu_saving"] is None for row in rows):
+        found.append(f"GPU use is not measured: {rows[0]['gpu_saving_reason']}.")
+    loads = [row["ranks_per_core"] for row in rows if row["ranks_per_core"] and row["ranks_per_core"] > 1]
+    if loads:
+        found.append(f"Up to {max(loads):g} ranks share a core: CPU and waiting seconds hold for such a machine only.")
+    return found
+
+
+def drawings(rows: Sequence[Row]) -> list[Drawing]:
+    """Both overheads one under the other, one panel for what was saved alike."""
+    known = [row for row in rows if row["stall_s"] is not None]
+    titles = list(dict.fromkeys(map(_title, known)))
+    if not known:
+        return []
+    import matplotlib
+
+    caption = "What a checkpoint costs: from stall and slower steps, and against the control"
+    counts = [sum(_title(row) == title for row in known) for title in titles]
+    with matplotlib.rc_context({**STYLE, "axes.grid.axis": "x"}):
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(9.0, 0.34 * sum(counts) + 1.1 * len(titles) + 0.9), layout="constrained")
+        figure.suptitle(caption, fontsize=11, fontweight="bold", x=0.01, ha="left")
+        heights = [0.34 * count + 0.4 for count in counts]
+        places = figure.subplots(len(titles), 1, squeeze=False, height_ratios=heights).flat
+        for place, title in zip(places, titles, strict=True):
+            _panel(place, title, [row for row in known if _title(row) == title])
+        handles, labels = figure.axes[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    return [Drawing(name="overheads", caption=caption, figure=figure)]
+
+
+def _panel(place: Axes, title: str, rows: list[Row]) -> None:
+    stall = [row["stall_s"] for row in rows]
+    slower = [max(row["slower_steps_s"] or 0.0, 0.0) for row in rows]
+    upper, lower = [y - 0.19 for y in range(len(rows))], [y + 0.19 for y in range(len(rows))]
+    place.barh(upper, stall, 0.34, color=COLOURS["write"], label="stall")
+    place.barh(upper, slower, 0.34, left=stall, color=COLOURS["serialize"], label="slower steps")
+    known = [(y, row) for y, row in zip(lower, rows, strict=True) if row["control_s"] is not None]
+    if known:
+        style: dict[str, Any] = {"color": COLOURS["background"], "label": "against the control, range over runs"}
+        bounds = [
+            [max(row["control_s"] - row["control_low_s"], 0.0) for _, row in known],
+            [max(row["control_high_s"] - row["control_s"], 0.0) for _, row in known],
+        ]
+        costs = [row["control_s"] for _, row in known]
+        place.barh([y for y, _ in known], costs, 0.34, xerr=bounds, capsize=2, **style)
+    names = ("framework", "strategy", "format")
+    labels = [f"{' '.join(row[name] for name in names)} {row['nodes']} x {row['ranks_per_node']}" for row in rows]
+    place.set_yticks(range(len(rows)), labels, fontsize=8)
+    place.set_ylim(len(rows) - 0.5, -0.5)
+    place.axvline(0, color="#666666", linewidth=0.8)
+    where = f"; {MECHANISM}" if rows[0]["virtual_nodes"] else ""
+    place.set_title(f"{title}{where}", fontsize=9, loc="left")
+    place.set_xlabel("seconds per checkpoint")

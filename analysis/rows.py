@@ -1,0 +1,102 @@
+"""What the rows of several questions are made of: the point they stand for, and numbers over runs.
+
+A run's number is the median over its checkpoints, a row's the median over its runs, as in
+`analysis.pooling`; this does it for tables that have several rows per checkpoint. No claims here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from analysis.figures import MECHANISM
+from analysis.pooling import Group, Pool
+from analysis.stats import Interval, median_interval
+from analysis.tables import Tables
+
+Row = dict[str, Any]
+AXES = ("framework", "strategy", "format", "model", "durable", "interval_steps", "faults", "site")
+
+
+def head(group: Group, each: Pool) -> Row:
+    """The point of a row, and the runs behind it."""
+    run = each.runs[0] if each.runs else group.first
+    return {
+        "group": f"{group.title}, {each.place}",
+        "place": place(group, each),
+        **{name: group.key[name] for name in AXES},
+        "nodes": each.nodes,
+        "ranks_per_node": each.ranks_per_node,
+        "ranks": each.ranks,
+        "parameters": run["parameters"],
+        "runs": len(each.runs),
+        "evidence": each.evidence,
+    }
+
+
+def place(group: Group, each: Pool) -> str:
+    """What the rows of one table have in common."""
+    kind = "durable" if group.durable else "buffered"
+    virtual = f"; {MECHANISM}: virtual nodes" if group.first["virtual_nodes"] else ""
+    planted = f"; planted faults: {group.key['faults']}" if group.key["faults"] else ""
+    return f"{each.place}, {kind}{planted}{virtual}"
+
+
+def of(frame: pl.DataFrame, each: Pool) -> pl.DataFrame:
+    """The rows of a table that belong to the pool's runs."""
+    return frame.filter(pl.col("run").is_in(each.evidence))
+
+
+def over(each: Pool, frame: pl.DataFrame, column: str | pl.Expr, reason: str) -> Interval:
+    """Median and interval over runs of the median over a run's rows; a run with an unknown value is left out.
+
+    For bytes, not for times: a durable checkpoint without a device behind it has its true size all the same.
+    """
+    values = frame.select("run", value=pl.col(column) if isinstance(column, str) else column)
+    broken = values.filter(pl.col("value").is_null() | ~pl.col("value").is_finite()).select("run").unique()
+    known = values.join(broken, on="run", how="anti").group_by("run").agg(pl.col("value").median())
+    return median_interval([float(value) for value in known["value"]], reason=reason if each.runs else "no trusted run")
+
+
+def over_saves(tables: Tables, each: Pool, column: str) -> Interval:
+    """The same for bytes in the table `saves`."""
+    saves = of(tables.saves, each)
+    reasons = saves.filter(pl.col(column).is_null())["bytes_reason"].drop_nulls()
+    return over(each, saves, column, reasons[0] if reasons.len() else "no checkpoints")
+
+
+def numbers(name: str, unit: str, item: Interval) -> Row:
+    """A number's columns: name_unit, name_low_unit, name_high_unit, name_runs, name_reason."""
+    return {
+        f"{name}_{unit}": item.value,
+        f"{name}_low_{unit}": item.low,
+        f"{name}_high_{unit}": item.high,
+        f"{name}_runs": item.n,
+        f"{name}_reason": item.reason,
+    }
+
+
+def interval(row: Mapping[str, Any], name: str, unit: str) -> Interval:
+    """The number of a row as an interval again."""
+    keys = {"value": f"{name}_{unit}", "low": f"{name}_low_{unit}", "high": f"{name}_high_{unit}"}
+    return Interval(**{field: row[key] for field, key in keys.items()}, n=row[f"{name}_runs"])
+
+
+def no_inventory(tables: Tables, each: Pool) -> str:
+    """Why nothing is known of the files of these runs."""
+    reasons = of(tables.saves, each).filter(pl.col("bytes_reason").is_not_null())["bytes_reason"].to_list()
+    if not each.runs:
+        return "no trusted run"
+    return reasons[0] if reasons else "the inventory lists no contents"
+
+
+def ratio(over_: float | None, under: float | None) -> float | None:
+    """A quotient; None where it is not known or has no meaning."""
+    return None if over_ is None or not under else over_ / under
+
+
+def places(rows: Sequence[Row]) -> list[str]:
+    """The places of the rows, each once, in order."""
+    return list(dict.fromkeys(row["place"] for row in rows))
