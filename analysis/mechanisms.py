@@ -90,6 +90,7 @@ def _row(tables: Tables, group: Group, each: Pool) -> Row:
         "stall_interval": interval_words([stall]),
         "background_s": background.value,
         **_files(tables.files.filter(pl.col("run").is_in(each.evidence))),
+        "fsyncs": _fsyncs(tables.rank_saves.filter(pl.col("run").is_in(each.evidence))),
         **_copies(tables.contents.filter(pl.col("run").is_in(each.evidence))),
         "read_back": _read_back(tables, each),
         "evidence": each.evidence,
@@ -120,6 +121,15 @@ def _files(files: pl.DataFrame) -> Row:
         found["spread"].append(max(ranks) * len(ranks) / sum(ranks))
         found["compression"].append(int(part["logical_bytes"].sum()) / sum(sizes))
     return {name: median(values) if values else None for name, values in found.items()}
+
+
+def _fsyncs(rank_saves: pl.DataFrame) -> float | None:
+    """Median over checkpoints of the fsyncs of all ranks; None where a rank's are not known."""
+    per_save = rank_saves.group_by("run", "generation").agg(
+        pl.col("fsync_calls").sum(), pl.col("fsync_calls").null_count().alias("unknown")
+    )
+    known = per_save.filter(pl.col("unknown") == 0)["fsync_calls"].to_list()
+    return median(known) if known else None
 
 
 def _copies(contents: pl.DataFrame) -> Row:
@@ -203,6 +213,8 @@ def _part(value: float | None, form: str) -> str:
 LEFT = ["framework", "strategy", "format", "read back"]
 LEGEND = [
     "stall: median over runs of their median checkpoint; spread: largest over mean bytes per writer",
+    "fsync calls: of all ranks per checkpoint, as traced; n.m.: generations share a directory, and their files' counts",
+    "buffered runs show what a mechanism syncs by itself",
     "copies: share of the parameter bytes that others hold too, by digest; ratio: logical over file bytes",
 ]
 COLUMNS: dict[str, Callable[[Row], str]] = {
@@ -218,6 +230,7 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "spread": lambda row: _part(row["spread"], ".2f"),
     "copies": lambda row: _part(row["redundant_by_digest"], ".1%"),
     "ratio": lambda row: _part(row["compression"], ".2f"),
+    "fsync\ncalls": lambda row: _part(row["fsyncs"], ".0f"),
     "stall\nms": lambda row: _part(None if row["stall_s"] is None else row["stall_s"] * 1e3, ".1f"),
     "cover\nage": lambda row: _part(row["coverage_min"], ".3f"),
     "read back": lambda row: row["read_back"],

@@ -230,6 +230,7 @@ class RankSaves:
             "coverage_reason": [self.coverage_reason(entry) for entry in range(len(self.saves))],
             "coverage_ok": _known(self.coverage_ok, self.has_coverage),
             "write_calls": _known(self.calls_made, self.has_calls),
+            "fsync_calls": [traced.fsyncs if traced else None for traced in self.traced],
             "first_write_s": _known((self.first_call - self.begin) / 1e9, ~nothing),
             "last_write_s": _known((self.last_call - self.begin) / 1e9, ~nothing),
             **{name: list(map(attrgetter(name), self.saves)) for name in _FROM_SAVE},

@@ -56,6 +56,10 @@ class _Keys(msgspec.Struct, frozen=True, kw_only=True):
     runs: dict[str, _Entry]
 
 
+SUM_BYTES = 16
+"""The file begins with a digest of all that follows: an archive that can be unpacked."""
+
+
 class Store:
     """The kept tables of one campaign. A directory that is no campaign keeps nothing."""
 
@@ -107,17 +111,24 @@ class Store:
                     content = io.BytesIO()
                     pl.concat(parts).write_parquet(content)
                     archive.writestr(f"{table}.parquet", content.getvalue())
-        return buffer.getvalue()
+        return _sum(buffer.getvalue()) + buffer.getvalue()
 
     def _load(self) -> None:
         try:
-            with zipfile.ZipFile(self.path) as archive:
+            content = self.path.read_bytes()
+            if content[:SUM_BYTES] != _sum(content[SUM_BYTES:]):
+                return  # the archive's own sums do not cover its members' names
+            with zipfile.ZipFile(io.BytesIO(content[SUM_BYTES:])) as archive:
                 keys = msgspec.json.decode(archive.read(_KEYS), type=_Keys)
                 if keys.code == code_digest():
                     self._parts = _parts(archive, keys)
                     self._entries = keys.runs
         except (Exception, pl.exceptions.PanicException):  # whatever a damaged file causes, it only costs time
             self._entries, self._parts = {}, {}
+
+
+def _sum(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=SUM_BYTES).digest()
 
 
 def run_key(path: Path) -> str:

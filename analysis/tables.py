@@ -172,6 +172,7 @@ RANK_SAVES = {
     "coverage_reason": (TEXT, "why there is none"),
     "coverage_ok": (FLAG, "within the expected interval"),
     "write_calls": (INT, "traced write calls; reason: trace_reason or split"),
+    "fsync_calls": (INT, "fsyncs of files, traced; null: no trace, or generations share a directory"),
     "first_write_s": (REAL, "first call's begin after the stall's begin; null without calls with times"),
     "last_write_s": (REAL, "last call's end after the stall's begin; null without calls with times"),
     "rss_before_bytes": (INT, "resident before; reason: rss_reason"),

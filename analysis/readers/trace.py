@@ -56,6 +56,8 @@ class Traced(msgspec.Struct, frozen=True, kw_only=True):
     calls: Calls | None
     """None where calls have no times, with `calls_reason`."""
     calls_reason: str | None = None
+    fsyncs: int | None = None
+    """fsync and fdatasync calls on its files; None where generations share a directory, and so their files' counts."""
 
 
 class RankTrace(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,6 +113,7 @@ def _generations(
     for save in saves:
         by_directory.setdefault(save.directory, []).append(save)
     below = [traced_below(log, by_directory) for log in logs]
+    fsyncs = _fsyncs(logs, rank)
     found: dict[int, Traced] = {}
     for directory, mine in by_directory.items():
         parts = [each[directory] for each in below]
@@ -124,6 +127,7 @@ def _generations(
                 bytes=total,
                 calls=here if timed else None,
                 calls_reason=reason if timed else f"calls with times hold {length} of {total} bytes",
+                fsyncs=sum(fsyncs.get(name, 0) for name in names),
             )
             continue
         if here is None or length != total:
@@ -131,6 +135,16 @@ def _generations(
             return {}, f"generations share a directory and only times tell them apart: {why}"
         found |= _by_time(here, sorted(mine, key=lambda save: save.begin_ns))
     return found, None
+
+
+def _fsyncs(logs: Sequence[DarshanLog], rank: int) -> dict[str, int]:
+    """How often each file was synced, by path; files that never were are left out."""
+    found: dict[str, int] = {}
+    for log in logs:
+        mine = (log.files.fsyncs > 0) & (log.files.rank == rank)
+        for path, count in zip(log.files.path[mine].tolist(), log.files.fsyncs[mine].tolist(), strict=True):
+            found[path] = found.get(path, 0) + count
+    return found
 
 
 def _by_time(calls: Calls, saves: Sequence[Save]) -> dict[int, Traced]:
