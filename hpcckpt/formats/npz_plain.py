@@ -14,8 +14,11 @@ class NpzPlain(Format):
     suffix = ".npz"
     compressed = False
     frameworks = frozenset({"numpy_toy", "chainer"})
-    expected_coverage = (0.99, 1.05)
-    coverage_reason = "zip headers are written again when a member's size is known"
+    expected_coverage = (0.99, 1.35)
+    coverage_reason = (
+        "zip writes each member's header again when its size is known: next to nothing for large tensors, "
+        "up to a third more than stays for members of a few bytes"
+    )
 
     def write(self, arrays: Mapping[str, np.ndarray], path: Path) -> None:
         with path.open("wb") as stream:  # given a name, savez would append its own suffix
