@@ -58,8 +58,8 @@ class Batch:
         """Submit, wait until every run came to an end, and submit what the limit held back."""
         with self._listening():
             self.submit()
-            told = self._ended()
-            self._introduce(len(told))
+            told = self._ended() - set(self.pending)
+            self._introduce(told)
             while not self.asked and (self.pending or self._in_queue()):
                 self._look(told)
                 if self.pending:
@@ -95,15 +95,17 @@ class Batch:
     def _ended(self) -> set[str]:
         return {run_id for run_id, s in self.campaign.states().items() if s.state not in (QUEUED, RUNNING)}
 
-    def _introduce(self, done: int) -> None:
-        durations, total = Durations(), len(self.campaign.ledger.runs)
-        left = [self.campaign.job(run_id) for run_id in self.campaign.ledger.runs]
-        for job in filter(None, left):
-            state = self.campaign.run_dir(job.run.run_id).read_state()
-            if state.state == DONE:
+    def _introduce(self, over: set[str]) -> None:
+        """What the waiting begins with: how many runs are over, and how long the others may run."""
+        durations, left = Durations(), []
+        for run_id, state in self.campaign.states().items():
+            job = self.campaign.job(run_id)
+            if job is not None and run_id not in over:
+                left.append(job.run)
+            elif job is not None and state.state == DONE:
                 durations.add(job.run, state)
-        waiting = [job.run for job in left if job is not None]
-        self.report.begin(done + 1, total, "waiting for Slurm", durations.left(waiting) if durations else None)
+        total = len(self.campaign.ledger.runs)
+        self.report.begin(min(len(over) + 1, total), total, "waiting for Slurm", durations.left(left))
 
     def _look(self, told: set[str]) -> None:
         """Say what ended since the last look; ask Slurm now and then about what did not."""
@@ -111,7 +113,7 @@ class Batch:
             self._asked_slurm = time.monotonic()
             reconcile.settle(self.campaign, self.site)
         for run_id, state in self.campaign.states().items():
-            if run_id in told or state.state in (QUEUED, RUNNING):
+            if run_id in told or run_id in self.pending or state.state in (QUEUED, RUNNING):
                 continue
             told.add(run_id)
             self.report.end(self._words(run_id), state)

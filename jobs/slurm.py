@@ -12,7 +12,6 @@ import shutil
 import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from jobs.private_slurm import where
 from jobs.site import Site
@@ -46,16 +45,11 @@ def environment(site: Site, inherited: Mapping[str, str] = os.environ) -> dict[s
 
 def missing(site: Site) -> str | None:
     """Why nothing can be submitted from here, None where it can."""
-    if site.private_slurm and not inherited_conf(site):
+    if site.private_slurm and "SLURM_CONF" not in environment(site):
         return "no private Slurm runs here; start it by 'make slurm-up'"
     if shutil.which("sbatch") is None:
         return "no sbatch on PATH; submit on a login node of the cluster, or choose --site local"
     return None
-
-
-def inherited_conf(site: Site) -> str | None:
-    """The configuration file that `environment` would name."""
-    return environment(site).get("SLURM_CONF")
 
 
 def queue(site: Site) -> dict[str, Queued] | None:
@@ -91,12 +85,6 @@ def cancel(site: Site, job_ids: Iterable[str]) -> str | None:
     if not wanted:
         return None
     done = _run(site, ["scancel", *wanted])
-    return None if done is not None and done.returncode == 0 else _words(done)
-
-
-def test_only(site: Site, script: Path) -> str | None:
-    """Why Slurm would refuse the script, None where it would take it."""
-    done = _run(site, ["sbatch", "--test-only", str(script)])
     return None if done is not None and done.returncode == 0 else _words(done)
 
 
