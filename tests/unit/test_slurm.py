@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -43,7 +42,7 @@ steps = 3
 
 
 @pytest.fixture
-def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a site and an experiment of three runs, and a Slurm that plays along."""
     programs = install(tmp_path / "slurm")
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
@@ -52,7 +51,7 @@ def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("SBATCH_PARTITION", "wrong")
     (tmp_path / "site.toml").write_text(SITE.format(base=tmp_path))
     (tmp_path / "many.toml").write_text(EXPERIMENT.format(repeats=3))
-    yield tmp_path
+    return tmp_path
 
 
 def submit(base: Path, *more: str) -> int:
