@@ -11,14 +11,17 @@ import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-from analysis.cli import questions
+from analysis.cli import EXIT_CODES, questions
 from analysis.collect import collect
 from analysis.finding import LEVELS, counted
 from analysis.report_ask import Asked, Digest, ask_all, brief, digests
 from hpcckpt.errors import ExitCode, HpcCkptError
 
 WIDTH = 110
+MOST_LINES = 2
+"""Of one claim; the question's own command says all."""
 _COMMANDS: dict[str, tuple[str, str]] = {
     "report": ("analysis.report", "one HTML page with all answers, figures and tables, and the data beside it"),
     "collect": ("analysis.collect_command", "the tables that all questions read, as files"),
@@ -58,10 +61,11 @@ def parser() -> argparse.ArgumentParser:
     """The command line without a command; its help lists the questions and commands."""
     listed = [f"  python -m analysis.{name}\n      {kind.asks}" for name, kind in questions().items()]
     commands = [f"  python -m analysis {name:<8} {words}" for name, (_, words) in _COMMANDS.items()]
+    head = ["questions, each with a command of its own:"]
     found = argparse.ArgumentParser(
         prog="python -m analysis",
         description="Answer all questions about the runs, in brief.",
-        epilog="\n".join(["questions, each with a command of its own:", *listed, "", "commands:", *commands]),
+        epilog="\n".join([*head, *listed, "", "commands:", *commands, "", *textwrap.wrap(EXIT_CODES, 100)]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     where = "campaigns, runs or a root of campaigns (default: newest campaign)"
@@ -80,7 +84,8 @@ def _brief(arguments: Sequence[str]) -> int:
     named = " ".join(map(str, options.runs))
     for each in asked:
         print("\n".join(_question(each, named)) + "\n")
-    print(f"{counted(tables.runs.height, 'run')} of {', '.join(map(str, paths))}", end="")
+    total = tables.runs.height + tables.restarts["run"].n_unique()
+    print(f"{counted(total, 'run')} of {', '.join(map(str, paths))}", end="")
     print(f"; left out: {tables.left_out.height}" if tables.left_out.height else "", flush=True)
     for each in asked:
         for failure in each.failures:
@@ -92,19 +97,31 @@ def _question(asked: Asked, named: str) -> list[str]:
     """The question, a line per claim with its verdict, and the command that says more."""
     lines = [f"{asked.name}: {asked.asks}"]
     lines += [f"  failed: {failure}" for failure in asked.failures]
-    for digest in sorted(brief(digests(asked.findings)), key=lambda each: -LEVELS.index(each.level)):
-        lines += textwrap.wrap(_verdict(digest), WIDTH, initial_indent="  ", subsequent_indent="      ")
+    shown, rest = _of_concern(brief(digests(asked.findings)))
+    for text in (asked.short, *map(_verdict, shown), *rest):
+        indents: dict[str, Any] = {"initial_indent": "  ", "subsequent_indent": "      "}
+        lines += textwrap.wrap(text, WIDTH, max_lines=MOST_LINES, placeholder=" …", **indents)
     if not asked.findings and asked.answer:
         lines.append(f"  no findings; {counted(len(asked.answer.rows), 'row')}")
     return [*lines, f"  python -m analysis.{asked.name} {named}".rstrip()]
 
 
+def _of_concern(found: list[Digest]) -> tuple[list[Digest], list[str]]:
+    """Claims of a line each, the gravest first; where there are many groups, what asks for nothing by its codes."""
+    ordered = sorted(found, key=lambda each: -LEVELS.index(each.level))
+    quiet = [each for each in ordered if len(each.findings) > 1 and (each.level in ("ok", "info") or not each.measured)]
+    parts: dict[str, list[str]] = {}
+    for each in quiet:
+        parts.setdefault(each.level if each.measured else "not measured", []).append(each.code)
+    rest = "; ".join(f"{level}: {', '.join(dict.fromkeys(codes))}" for level, codes in parts.items())
+    return [each for each in ordered if each not in quiet], [rest] if rest else []
+
+
 def _verdict(digest: Digest) -> str:
-    """One claim in one line; where only one group speaks, with that group's own sentence."""
-    level = digest.level if digest.measured else "not measured"
-    only = digest.findings[0]
-    more = f": {only.reason or only.sentence}" if len(digest.findings) == 1 else ""
-    return f"{digest.code} {level}: {digest.claim}: {digest.verdicts}{more}"
+    """One claim in one line, with the words of the group that says most."""
+    level, worst = digest.level if digest.measured else "not measured", digest.worst
+    most = "; most" if len(digest.findings) > 1 else ""
+    return f"{digest.code} {level}: {digest.claim}: {digest.verdicts}{most}: {worst.reason or worst.sentence}"
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ failures. The time to restart is not in it: it is not measured here, so a share 
 from __future__ import annotations
 
 import math
+import sys
 
 
 def young_s(stall_s: float, mtbf_s: float) -> float:
@@ -34,3 +35,8 @@ def lost_share(stall_s: float, mtbf_s: float, interval_s: float, behind_s: float
         return 1.0
     needed = mtbf_s * math.exp(behind_s / mtbf_s) * math.expm1(exponent)
     return 1 - interval_s / needed
+
+
+if __name__ == "__main__":
+    print("analysis.best_interval: formulas; ask python -m analysis.remedies [RUNS] [--mtbf HOURS]", file=sys.stderr)
+    raise SystemExit(2)

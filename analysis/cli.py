@@ -25,6 +25,7 @@ import analysis
 from analysis import laws
 from analysis.collect import collect
 from analysis.finding import Finding
+from analysis.in_short import Measure
 from analysis.locate import newest_campaign
 from analysis.printing import print_view
 from analysis.tables import Tables
@@ -41,6 +42,11 @@ WIDTH = 110
 MANY = 20
 """Findings from which the terminal shows the good ones by their codes alone; --json and the report have all words."""
 RUNS_VARIABLE = "HPCCKPT_RUNS"
+RUNS = f"campaigns, runs or a root of campaigns; default: newest campaign in ./runs or ${RUNS_VARIABLE}"
+EXIT_CODES = (
+    "Exit codes: 0 ok, 1 unexpected, 2 bad input, 4 runs missing or failed, 6 measurement not trustworthy, "
+    "130 interrupted."
+)
 _DECISIVE = (laws.COVERAGE, laws.REPLICAS, laws.READBACK)
 """Broken, these make numbers untrustworthy; unattributed time only flags its checkpoint."""
 
@@ -65,6 +71,10 @@ class Question(ABC):
     """The question, in one sentence."""
     in_report: ClassVar[bool] = True
     """Whether it can be asked of any one set of runs, as `python -m analysis` and the report do."""
+    takes: ClassVar[str] = RUNS
+    """What RUNS on its command line are."""
+    measures: ClassVar[tuple[Measure, ...]] = ()
+    """Columns of its rows that answer it in one sentence."""
 
     @abstractmethod
     def answer(self, tables: Tables, pool_commits: bool) -> Answer:
@@ -108,13 +118,14 @@ def _is_question(value: Any) -> bool:
 
 def parser(question: Question | type[Question]) -> argparse.ArgumentParser:
     """The command line that all questions share."""
-    found = argparse.ArgumentParser(prog=f"python -m analysis.{question.name}", description=question.asks)
-    where = f"campaigns, runs or a root of campaigns; default: newest campaign in ./runs or ${RUNS_VARIABLE}"
-    found.add_argument("runs", nargs="*", type=Path, metavar="RUNS", help=where)
+    prog = f"python -m analysis.{question.name}"
+    found = argparse.ArgumentParser(prog=prog, description=question.asks, epilog=EXIT_CODES)
+    found.add_argument("runs", nargs="*", type=Path, metavar="RUNS", help=question.takes)
     found.add_argument("--json", action="store_true", help="print rows and findings as JSON, nothing else")
     found.add_argument("--csv", type=Path, metavar="DIR", help="write rows, findings and what was left out as CSV")
     found.add_argument("--figure", type=Path, metavar="FILE.svg", help="draw the figures: FILE.svg, FILE-NAME.svg")
-    found.add_argument("--parquet", type=Path, metavar="DIR", help="write the collected tables as Parquet")
+    tables = "write the collected tables as Parquet" if question.in_report else argparse.SUPPRESS  # of one set of runs
+    found.add_argument("--parquet", type=Path, metavar="DIR", help=tables)
     found.add_argument("--pool-commits", action="store_true", help="let runs of different code stand in one row")
     question.add_options(found)
     return found
@@ -183,7 +194,8 @@ def exit_code(tables: Tables) -> ExitCode:
     broken = tables.laws.filter((pl.col("verdict") == laws.BROKEN) & pl.col("law").is_in(_DECISIVE))
     if broken.height:
         return ExitCode.NOT_TRUSTWORTHY
-    return ExitCode.RUNS_FAILED if tables.left_out.height or not tables.runs.height else ExitCode.OK
+    nothing = not (tables.runs.height or tables.restarts.height)
+    return ExitCode.RUNS_FAILED if tables.left_out.height or nothing else ExitCode.OK
 
 
 def console(out: TextIO, terminal: bool = False) -> Console:

@@ -18,6 +18,7 @@ from analysis.locate import bad_ledgers, find_runs, impossible, is_run
 from analysis.opened import DUPLICATE, UNREADABLE, LeftOut, opened
 from analysis.readers import trace as traces
 from analysis.readers.trace import TraceReader
+from analysis.restart_rows import restart_frames
 from analysis.run_rows import run_rows
 from analysis.store import Execution, Frames, Store, Taken, run_key
 from analysis.tables import TABLES, Tables, frame
@@ -116,10 +117,12 @@ class _Collector:
 
     def _read(self, path: Path, name: str) -> Taken:
         run = opened(path)
-        start = run.legs[TRAIN][0].start
+        restart = run.job.run.settings.restart is not None
+        start = run.legs[run.job.run.legs[0] if restart else TRAIN][0].start
         execution = start.run_id, start.t_ns, start.boot_id, start.pid
         self._refuse_copy(path, execution)
-        return Taken(execution=execution, frames=run_rows(run, name, self.read_trace))
+        frames = restart_frames(run, name) if restart else run_rows(run, name, self.read_trace)
+        return Taken(execution=execution, frames=frames)
 
 
 def _flag_overlaps(runs: pl.DataFrame) -> pl.DataFrame:
@@ -134,3 +137,11 @@ def _flag_overlaps(runs: pl.DataFrame) -> pl.DataFrame:
             run["flags"].append(f"overlaps with {other['run_id']}")
             other["flags"].append(f"overlaps with {run['run_id']}")
     return frame("runs", rows)
+
+
+if __name__ == "__main__":
+    import sys
+
+    from analysis.__main__ import main as command
+
+    raise SystemExit(command(["collect", *sys.argv[1:]]))

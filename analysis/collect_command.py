@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.cli import RUNS_VARIABLE, exit_code
+from analysis.cli import EXIT_CODES, RUNS_VARIABLE, exit_code
 from analysis.collect import collect
 from analysis.finding import counted
 from analysis.locate import newest_campaign
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     does = "Write the tables that all questions read as Parquet files, for other programs."
-    found = argparse.ArgumentParser(prog="python -m analysis collect", description=does)
+    found = argparse.ArgumentParser(prog="python -m analysis collect", description=does, epilog=EXIT_CODES)
     where = f"campaigns, runs or a root of campaigns; default: newest campaign in ./runs or ${RUNS_VARIABLE}"
     found.add_argument("runs", nargs="*", type=Path, metavar="RUNS", help=where)
     found.add_argument("--out", type=Path, required=True, metavar="DIR", help="directory of the Parquet files")
@@ -82,3 +82,9 @@ def _said(found: Tables, written: Sequence[Path]) -> list[str]:
     for left in found.left_out.iter_rows(named=True):
         lines += [f"  {left['scope']} {left['run']}: {left['code']}: {left['reason']}", f"      {left['file']}"]
     return lines
+
+
+if __name__ == "__main__":
+    from analysis.__main__ import main as command
+
+    raise SystemExit(command(["collect", *sys.argv[1:]]))

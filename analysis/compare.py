@@ -47,6 +47,7 @@ class Compare(Question):
     name = "compare"
     asks = "Did the stall, the overhead or the bytes of checkpoints grow from BASE to NEW?"
     in_report: ClassVar[bool] = False
+    takes: ClassVar[str] = "two, BASE and NEW: each a run, a campaign or a root of campaigns; there is no default"
 
     def __init__(self) -> None:
         self.sides: tuple[Path, Path] | None = None
@@ -58,7 +59,10 @@ class Compare(Question):
     def add_options(cls, found: argparse.ArgumentParser) -> None:
         options = "[--threshold SHARE] [--metric NAME]... [--json] [--csv DIR] [--figure FILE.svg] [--pool-commits]"
         found.usage = f"%(prog)s BASE NEW {options}"
-        found.epilog = "RUNS is two: BASE and NEW. Exit 5: regression. Exit 6: the data cannot decide."
+        found.epilog = (
+            "Exit codes: 0 no regression, 2 bad input, 4 runs missing or failed, 5 regression, 6 the data cannot "
+            "decide, or a measurement is not trustworthy."
+        )
         found.add_argument("--threshold", type=float, default=THRESHOLD, metavar="SHARE", help="default 0.1: 10 %%")
         names = {"choices": list(METRICS), "metavar": "NAME", "help": f"{', '.join(METRICS)}; default stall and bytes"}
         found.add_argument("--metric", action="append", **names)  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from analysis.finding import Finding, counted, not_measured
-from analysis.single_writer_claims import ONE_AT_A_TIME
+from analysis.more_writers import ONE_AT_A_TIME
 
 Row = dict[str, Any]
 NO_DIGESTS = "content unknown: no digests, Darshan has none"

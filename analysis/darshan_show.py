@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from analysis.cli import Answer
 
 Row = dict[str, Any]
+JOBS = 10
+"""Jobs whose tables are shown."""
 SHOWN = 20
 """Processes in the table; the others are summed up in a line. All are in --json and --csv."""
 CONTENT = {
@@ -22,10 +24,14 @@ CONTENT = {
 
 
 def views(answer: Answer) -> list[View]:
-    """The job, then its processes, the fullest first."""
-    job = next(row for row in answer.rows if row["kind"] == "job")
-    mine = sorted((row for row in answer.rows if row["kind"] == "process"), key=lambda row: -row["written_bytes"])
-    return [_job(job), _processes(mine)]
+    """Each job, then its processes, the fullest first; of many jobs the processes are in --json and --csv alone."""
+    jobs = [row for row in answer.rows if row["kind"] == "job"]
+    found = []
+    for job in jobs[:JOBS]:
+        mine = [row for row in answer.rows if row["kind"] == "process" and row["job"] == job["job"]]
+        found += [_job(job), _processes(sorted(mine, key=lambda row: -row["written_bytes"]))]
+    more = len(jobs) - JOBS
+    return [*found, *([View(title=f"{more} more jobs are in --json and --csv")] if more > 0 else [])]
 
 
 def _job(row: Row) -> View:
@@ -63,19 +69,17 @@ def _processes(rows: list[Row]) -> View:
     return View(title="", columns=columns, left=["process", "host", "writer"], below=below)
 
 
-def notes(row: Row, warnings: list[str]) -> list[str]:
+def notes(rows: list[Row], warnings: list[str]) -> list[str]:
     """What such logs do not hold, and what they say of themselves."""
-    small = (
-        f" {row['other_bytes']} bytes of processes that wrote less than 1 % of the fullest one's count for no writer."
-        if row["other_bytes"]
-        else ""
-    )
+    other = sum(row["other_bytes"] for row in rows)
+    few = f" {other} bytes of processes that wrote less than 1 % of the fullest one's count for no writer."
+    small = few if other else ""
     known = (
         "Logs without a run directory know no checkpoints, no waiting and no contents. All writes of the job are "
         "counted, whatever they were for (--below DIR narrows them); those by mmap, sendfile, copy_file_range or "
         f"io_uring are in no log.{small}"
     )
-    if row["our_runs"]:
+    if any(row["our_runs"] for row in rows):
         known += " These logs lie in run directories of this suite: ask about those, without --darshan, and learn more."
     kinds: dict[str, list[str]] = {}
     for warning in warnings:

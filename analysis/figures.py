@@ -37,6 +37,8 @@ COLOURS: dict[str, str] = {
 BESIDE_PHASES: dict[str, str] = {"unattributed": "#555555", "release": "#F3F3F3"}
 """What a stall holds beside phases: time that no span explains, and the ranks' scatter at the barriers."""
 HATCHES = {"serialize+write": "xxx", "write+sync": "\\\\\\", "wait_before": "||", "release": ".."}
+PANELS = 6
+"""Panels of one figure: what a screen shows without much scrolling, its legend included."""
 MECHANISM = "one machine: mechanism, not scaling"
 
 STYLE: Any = {
@@ -111,6 +113,42 @@ def stacked(panels: Sequence[Bars], title: str, subtitle: str, x_label: str) -> 
         style = {"loc": "outside lower center", "ncols": 4, "frameon": False, "fontsize": 9}
         figure.legend(handles.values(), handles.keys(), **style)
     return figure
+
+
+def strips(panels: Sequence[Bars], title: str, subtitle: str) -> Figure:
+    """A horizontal bar per panel, which has one label: many of them stay legible in little room."""
+    import matplotlib
+
+    with matplotlib.rc_context({**STYLE, "axes.grid.axis": "x"}):
+        from matplotlib.figure import Figure
+
+        under = [line for part in subtitle.split("\n") for line in textwrap.wrap(part, 135)]
+        height = 0.42 * len(panels) + 1.9 + 0.2 * len(under)
+        figure = Figure(figsize=(9.0, height), layout="constrained")
+        figure.suptitle(title + "\n\u00a0" * (len(under) + 1), fontsize=12, fontweight="bold", x=0.01, ha="left")
+        style: dict[str, Any] = {"fontsize": 9, "color": "#555555", "va": "top", "linespacing": 1.35}
+        figure.text(0.01, 1 - 0.38 / height, "\n".join(under), **style)
+        place = figure.subplots()
+        _strips(place, panels)
+        names = [f"{panel.title}, {panel.labels[0]}" for panel in panels]
+        place.set_yticks(range(len(panels)), names, fontsize=7.5)
+        place.set_ylim(len(panels) - 0.4, -0.6)
+        place.set_xlim(left=0)
+        place.set_xlabel("seconds per checkpoint")
+        handles = _legend([place])
+        figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+    return figure
+
+
+def _strips(place: Axes, panels: Sequence[Bars]) -> None:
+    base = [0.0] * len(panels)
+    for phase in (*PHASE_COLUMNS, *BESIDE_PHASES):
+        widths = [panel.phases.get(phase, [0.0])[0] for panel in panels]
+        if any(widths):
+            look: dict[str, Any] = {"color": COLOURS.get(phase) or BESIDE_PHASES[phase], "linewidth": 0}
+            look |= {"hatch": HATCHES.get(phase), "label": _label(phase)}
+            place.barh(range(len(panels)), widths, 0.7, left=base, **look)
+            base = [low + width for low, width in zip(base, widths, strict=True)]
 
 
 def _panel(place: Axes, panel: Bars, x_label: str, widest: int) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from analysis.rows import Row, places
-from analysis.view import Reasons, View, mega, number
+from analysis.view import TEXTS, Reasons, View, mega, number, told_apart
 
-LEFT = ["framework", "strategy", "format", "model", "kind", "tensor"]
+LEFT = ["framework", "strategy", "format", "model", "kind", "tensor", *TEXTS]
 KIB = 1024
 
 
@@ -25,7 +25,7 @@ def views(rows: Sequence[Row]) -> list[View]:
 
 def names(rows: Sequence[Row]) -> dict[str, list[str]]:
     """The columns that say which row it is."""
-    return {name: [str(row[name]) for row in rows] for name in ("framework", "strategy", "format", "model")}
+    return told_apart(("framework", "strategy", "format", "model"), rows)
 
 
 def _sizes(place: str, rows: Sequence[Row]) -> View:

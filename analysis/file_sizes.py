@@ -12,7 +12,8 @@ from analysis import charts
 from analysis.cli import Answer, Question, main
 from analysis.file_size_claims import SMALL_FILE_BYTES, across, findings
 from analysis.file_size_show import views
-from analysis.pooling import Group, Pool, pool
+from analysis.in_short import Measure
+from analysis.pooling import Group, Pool, pool, writers
 from analysis.rows import Row, head, interval, no_inventory, numbers, of, over, over_saves, ratio
 from analysis.tables import Tables
 from analysis.view import Drawing, View
@@ -29,6 +30,11 @@ class FileSizes(Question):
 
     name = "file_sizes"
     asks = "How large are the files of each framework, model and format, what fills them, and how are they written?"
+    measures = (
+        Measure(column="checkpoint_bytes", words="a checkpoint takes", unit="bytes", about="size"),
+        Measure(column="size_over_contents", words="its files over its contents are", unit="ratio", about="size"),
+        Measure(column="write_calls", words="write calls are", unit="count", about="size"),
+    )
 
     def answer(self, tables: Tables, pool_commits: bool = False) -> Answer:
         pairs = [(group, each) for group in pool(tables, pool_commits) for each in group.pools]
@@ -53,7 +59,7 @@ class FileSizes(Question):
 def _size(tables: Tables, group: Group, each: Pool) -> Row:
     contents, why = of(tables.contents, each), no_inventory(tables, each)
     sums = contents.group_by("run", "generation").agg(pl.col("logical_bytes", "unique_name_bytes").sum())
-    row = head(group, each) | {"about": "size"}
+    row = head(group, each) | {"about": "size"} | writers(each)
     row |= numbers("checkpoint", "bytes", over_saves(tables, each, "checkpoint_bytes"))
     row |= numbers("logical", "bytes", over(each, sums, "logical_bytes", why))
     row["once_bytes"] = over(each, sums, "unique_name_bytes", why).value

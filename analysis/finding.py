@@ -45,6 +45,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if (self.verdict == "not_measured") != (self.reason is not None):
             raise ValueError(f"{self.code}: a reason belongs to what was not measured, and only to that")
+        if self.level == "ok":  # what is fine asks for nothing, whatever its claim has to say otherwise
+            msgspec.structs.force_setattr(self, "recommendation", None)
+            msgspec.structs.force_setattr(self, "for_developers", None)
 
 
 def not_measured(code: str, claim: str, group: str, reason: str, evidence: list[str], **more: Any) -> Finding:

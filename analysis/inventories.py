@@ -26,6 +26,9 @@ def read_disk(path: Path, name: str, left: list[Row]) -> Disk:
     """Bytes per generation and rank, each file counted once; what is wrong with the inventory goes to `left`."""
     if not path.exists():
         return Disk(reason="no inventory of the files")
+    if not path.is_file():  # Polars would wait for a pipe
+        cause = "not a regular file"
+        return Disk(reason=f"the inventory cannot be read: {_bad(path, name, cause, left)}")
     try:
         found = pl.scan_parquet(path).select("generation", "rank", "file", pl.col("file_bytes").cast(pl.Int64))
         files = found.unique().collect()

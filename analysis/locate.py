@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from hpcckpt.errors import RunError, SpecError
-from hpcckpt.rundir import CampaignDir, RunDir
+from hpcckpt.rundir import CampaignDir, RunDir, read_bytes
 
 
 def newest_campaign(root: Path) -> Path:
@@ -79,14 +79,14 @@ def bad_ledgers(paths: Sequence[Path]) -> list[tuple[Path, str]]:
         below = [path, *sorted(path.iterdir())] if path.is_dir() and not is_run(path) else []
         for campaign in below:
             ledger = CampaignDir(campaign).ledger
-            if ledger.is_file() and (reason := _bad_ledger(ledger)):
+            if ledger.exists() and (reason := _bad_ledger(ledger)):
                 found.setdefault(ledger.resolve(), (ledger, reason))
     return list(found.values())
 
 
 def _bad_ledger(ledger: Path) -> str | None:
     try:
-        runs = msgspec.json.decode(ledger.read_bytes())["runs"]
+        runs = msgspec.json.decode(read_bytes(ledger))["runs"]
     except OSError as error:
         return f"the ledger cannot be read ({error.strerror})"
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -128,7 +128,7 @@ def _ledger(campaign: Path) -> list[str]:
 def _listed(campaign: Path, key: str) -> list[Any]:
     """One list of the campaign's ledger; empty where there is none that can be read."""
     try:
-        found = msgspec.json.decode(CampaignDir(campaign).ledger.read_bytes())[key]
+        found = msgspec.json.decode(read_bytes(CampaignDir(campaign).ledger))[key]
         return found if isinstance(found, list) else []
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, KeyError, TypeError):
         return []

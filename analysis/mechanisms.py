@@ -6,6 +6,7 @@ spread, coverage, read-back. What cannot be run has its reason in the row.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from statistics import median
 from typing import Any
@@ -15,10 +16,14 @@ import polars as pl
 from analysis import laws
 from analysis.cli import Answer, Question, main
 from analysis.finding import Finding, not_measured
+from analysis.in_short import Measure
+from analysis.model_parallel import in_parts
+from analysis.model_parallel_claims import uneven_advice
 from analysis.pooling import Group, Pool, pool
+from analysis.rows import apart
 from analysis.stats import interval_words
 from analysis.tables import Tables
-from analysis.view import View
+from analysis.view import TEXTS, View, told_apart
 
 Row = dict[str, Any]
 MEGA = 1e6
@@ -33,6 +38,11 @@ class Mechanisms(Question):
 
     name = "mechanisms"
     asks = "What does each framework, strategy and format put on disk, who writes it, and what is impossible?"
+    measures = (
+        Measure(column="checkpoint_bytes", words="a checkpoint takes", unit="bytes", where="possible"),
+        Measure(column="files", words="its files are", unit="count", where="possible"),
+        Measure(column="redundant_by_digest", words="copies among its parameters are", unit="share", where="possible"),
+    )
 
     def answer(self, tables: Tables, pool_commits: bool = False) -> Answer:
         groups = pool(tables, pool_commits)
@@ -50,6 +60,7 @@ class Mechanisms(Question):
         for place in dict.fromkeys(row["place"] for row in measured):
             rows = [row for row in measured if row["place"] == place]
             columns = {name: [cell(row) for row in rows] for name, cell in COLUMNS.items()}
+            columns = told_apart(NAMES, rows) | columns
             found.append(View(title=place, columns=columns, left=LEFT, below=LEGEND))
         impossible = _impossible([row for row in answer.rows if not row["possible"]])
         if impossible:
@@ -74,6 +85,8 @@ def _row(tables: Tables, group: Group, each: Pool) -> Row:
         "group": group.title,
         "place": f"{each.place}, model {group.key['model']}, {'durable' if group.durable else 'buffered'}",
         **{key: group.key[key] for key in ("framework", "strategy", "format", "model", "durable")},
+        **{key: group.key[key] for key in ("interval_steps", "faults", "site")},
+        **apart(group, each),
         "nodes": each.nodes,
         "ranks_per_node": each.ranks_per_node,
         "runs": len(each.runs),
@@ -104,7 +117,8 @@ def _agreed(values: Iterable[Any]) -> Any:
 
 def _files(files: pl.DataFrame) -> Row:
     """Medians over checkpoints: files, bytes in all, the largest file, the fullest rank, and the spread."""
-    names = ("files", "checkpoint_bytes", "largest_file_bytes", "fullest_rank_bytes", "spread", "compression")
+    sizes_ = ("checkpoint_bytes", "largest_file_bytes", "fullest_rank_bytes")
+    names = ("files", *sizes_, "fullest", "spread", "compression")
     # A checkpoint with one file of unknown size has no known sum.
     unknown = files.filter(pl.col("file_bytes").is_null()).select("run", "generation")
     known = files.join(unknown, on=["run", "generation"], how="anti")
@@ -118,9 +132,13 @@ def _files(files: pl.DataFrame) -> Row:
         found["checkpoint_bytes"].append(sum(sizes))
         found["largest_file_bytes"].append(max(sizes))
         found["fullest_rank_bytes"].append(max(ranks))
+        found["fullest"].append(here["rank"][ranks.index(max(ranks))])
         found["spread"].append(max(ranks) * len(ranks) / sum(ranks))
         found["compression"].append(int(part["logical_bytes"].sum()) / sum(sizes))
-    return {name: median(values) if values else None for name, values in found.items()}
+    usual, often = Counter(found.pop("fullest")).most_common(1)[0] if found["fullest"] else (None, 0)
+    row: Row = {name: median(values) if values else None for name, values in found.items()}
+    saves = len(found["files"])
+    return row | {"fullest_rank": usual if 2 * often > saves else None, "fullest_saves": often, "counted_saves": saves}
 
 
 def _fsyncs(rank_saves: pl.DataFrame) -> float | None:
@@ -184,9 +202,23 @@ def spread(row: Row) -> Finding:
     return Finding(
         code=code, claim=claim, group=row["group"], value=value, unit="largest/mean", evidence=row["evidence"],
         verdict="supports" if uneven else "contradicts", level="warning" if uneven else "ok",
-        sentence=f"the fullest writer holds {value:.2f} times the mean, at {row['place']}",
-        recommendation="Cut by bytes instead of by whole tensors: the stall is the largest share's.",
+        sentence=f"{_fullest(row)} holds {_mega(row['fullest_rank_bytes'])} of {_mega(row['checkpoint_bytes'])} MB, "
+        f"{value:.2f} times the mean over writers, at {row['place']}",
+        recommendation=_advice(row),
     )  # fmt: skip
+
+
+def _fullest(row: Row) -> str:
+    if row["fullest_rank"] is None:
+        return "the fullest writer, no rank in most checkpoints,"
+    return f"rank {row['fullest_rank']}, the fullest in {row['fullest_saves']} of {row['counted_saves']} checkpoints,"
+
+
+def _advice(row: Row) -> str:
+    """Where no rank holds the model whole, each can only write what it has: the question on these says what to do."""
+    if in_parts(row["framework"]):
+        return uneven_advice((row["writers_declared"] or 0) >= row["nodes"] * row["ranks_per_node"])
+    return "Cut by bytes instead of by whole tensors: the stall is the largest share's."
 
 
 def writers(row: Row) -> Finding:
@@ -210,7 +242,8 @@ def _part(value: float | None, form: str) -> str:
     return "n.m." if value is None else format(value, form)
 
 
-LEFT = ["framework", "strategy", "format", "read back"]
+NAMES = ("framework", "strategy", "format")
+LEFT = [*NAMES, *TEXTS, "read back"]
 LEGEND = [
     "stall: median over runs of their median checkpoint; spread: largest over mean bytes per writer",
     "fsync calls: of all ranks per checkpoint, as traced; n.m.: generations share a directory, and their files' counts",
@@ -218,9 +251,6 @@ LEGEND = [
     "copies: share of the parameter bytes that others hold too, by digest; ratio: logical over file bytes",
 ]
 COLUMNS: dict[str, Callable[[Row], str]] = {
-    "framework": lambda row: row["framework"],
-    "strategy": lambda row: row["strategy"],
-    "format": lambda row: row["format"],
     "runs": lambda row: str(row["runs"]),
     "writers\nseen/plan": lambda row: f"{_part(row['writers_seen'], 'd')}/{_part(row['writers_declared'], 'd')}",
     "files": lambda row: _part(row["files"], ".0f"),

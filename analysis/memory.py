@@ -12,14 +12,15 @@ import polars as pl
 
 from analysis import charts
 from analysis.cli import Answer, Question, main
+from analysis.in_short import Measure
 from analysis.memory_claims import findings
 from analysis.memory_show import views
 from analysis.pooling import Group, Pool, pool
-from analysis.rows import Row, head, interval, numbers, of, over, over_saves, ratio
+from analysis.rows import EXTRA, Row, fullest_extra, head, interval, numbers, of, over, over_saves, ratio
 from analysis.tables import Tables
 from analysis.view import Drawing, View
 
-NAMES = ("extra", "extra_total", "extra_writers", "extra_others", "peak")
+NAMES = ("extra_total", "extra_writers", "extra_others", "peak")
 FEWEST_SAVES = 3
 """Growth is looked for behind the first save, which fills pools that stay."""
 METHOD = (
@@ -34,6 +35,10 @@ class Memory(Question):
 
     name = "memory"
     asks = "How much memory does a save need beside the training state, and on which ranks?"
+    measures = (
+        Measure(column="extra_bytes", words="on the fullest rank a save needs", unit="bytes"),
+        Measure(column="extra_over_state", words="over the state's bytes that is", unit="ratio"),
+    )
 
     def answer(self, tables: Tables, pool_commits: bool = False) -> Answer:
         rows = [_row(tables, group, each) for group in pool(tables, pool_commits) for each in group.pools]
@@ -53,7 +58,7 @@ class Memory(Question):
 
 
 def _row(tables: Tables, group: Group, each: Pool) -> Row:
-    ranks = of(tables.rank_saves, each).with_columns(extra=pl.col("rss_peak_bytes") - pl.col("rss_before_bytes"))
+    ranks = of(tables.rank_saves, each).with_columns(extra=EXTRA)
     reason = next(iter(ranks["rss_reason"].drop_nulls()), "no checkpoints" if each.runs else "no trusted run")
     row = head(group, each) | {"state_bytes": over_saves(tables, each, "state_bytes").value}
     per_save = _per_save(ranks)
@@ -61,6 +66,7 @@ def _row(tables: Tables, group: Group, each: Pool) -> Row:
     whole = [pl.when(pl.col(name).is_not_null().all()).then(pl.col(name).max()).alias(name) for name in NAMES]
     largest = per_save.group_by("run").agg(*whole)
     later = per_save.filter(pl.col("generation") > pl.col("generation").min().over("run"))
+    row |= numbers("extra", "bytes", over(each, fullest_extra(ranks), "extra", reason))
     for name in NAMES:
         row |= numbers(name, "bytes", over(each, largest, name, reason))
     if row["extra_others_bytes"] is None and not ranks.filter(pl.col("planned_bytes") == 0).height:
@@ -73,8 +79,22 @@ def _row(tables: Tables, group: Group, each: Pool) -> Row:
     own = ranks.filter(most & (planned > 0)).with_columns(share=pl.col("extra") / planned)
     copies = own.group_by("run").agg(pl.when(pl.col("share").is_not_null().all()).then(pl.col("share").max()))
     row |= numbers("extra_over_planned", "ratio", over(each, copies, "share", reason))
+    row |= _main_writer(own)
     row["extra_over_state"] = ratio(row["extra_bytes"], row["state_bytes"])
     return row | _fullest(ranks) | _growth(each, ranks, reason) | {"points": _points(ranks)}
+
+
+def _main_writer(own: pl.DataFrame) -> Row:
+    """The rank that is given most, in most runs, and what its fullest save adds beside what it writes then."""
+    fullest = own.sort("share", descending=True, nulls_last=True).group_by("run", maintain_order=True).first()
+    ranks = Counter(fullest["rank"].to_list()).most_common(1)
+    mine = fullest.filter(pl.col("rank") == ranks[0][0]) if ranks else fullest
+    return {
+        "main_writer": ranks[0][0] if ranks else None,
+        "main_writer_runs": ranks[0][1] if ranks else 0,
+        "main_writer_extra_bytes": mine["extra"].median(),
+        "main_writer_planned_bytes": mine["planned_bytes"].median(),
+    }
 
 
 def _per_save(ranks: pl.DataFrame) -> pl.DataFrame:

@@ -36,9 +36,10 @@ def copy(row: Row) -> Finding:
         code=code, claim=claim, group=row["group"], value=value, unit="copies", evidence=row["evidence"],
         low=row["extra_over_planned_low_ratio"], high=row["extra_over_planned_high_ratio"],
         verdict="supports" if copies else "contradicts", level="warning" if copies else "ok",
-        sentence=f"in its fullest save the main writer grows by {value:.2f} times the bytes that it was "
-        f"given; on any writer by up to {row['extra_writers_bytes'] / 1e6:.4g} MB, of a job whose state has "
-        f"{row['state_bytes'] / 1e6:.4g} MB",
+        sentence=f"in its fullest save rank {row['main_writer']}, the main writer in {row['main_writer_runs']} of "
+        f"{counted(row['runs'], 'run')}, grows by {row['main_writer_extra_bytes'] / 1e6:.4g} MB, {value:.2f} times the "
+        f"{row['main_writer_planned_bytes'] / 1e6:.4g} MB that it was given; any writer by up to "
+        f"{row['extra_writers_bytes'] / 1e6:.4g} MB, of a job whose state has {row['state_bytes'] / 1e6:.4g} MB",
         recommendation=_LEAVE if copies else None,
         for_developers="Stream tensor by tensor from the training's own memory." if copies else None,
     )  # fmt: skip

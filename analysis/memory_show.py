@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from analysis.rows import Row, places
-from analysis.view import Reasons, View, mega, number
+from analysis.view import TEXTS, Reasons, View, mega, number, told_apart
 
-LEFT = ["framework", "strategy", "format", "model"]
+NAMES = ("framework", "strategy", "format", "model")
+LEFT = [*NAMES, *TEXTS]
 LEGEND = [
     "median over runs; extra: resident peak of the fullest save less what was resident before, of the fullest rank",
     "later: median of the saves behind the first; copies: the main writer's extra over the bytes given to it",
@@ -28,7 +29,7 @@ def _table(place: str, rows: Sequence[Row]) -> View:
 
     copies = [reasons.cell(number(r["extra_over_planned_ratio"]), r["extra_over_planned_reason"]) for r in rows]
     columns = {
-        **{name: [str(row[name]) for row in rows] for name in LEFT},
+        **told_apart(NAMES, rows),
         "runs": [str(row["runs"]) for row in rows],
         "state\nMB": [reasons.cell(mega(row["state_bytes"]), "no checkpoints") for row in rows],
         "planned\nMB a rank": [reasons.cell(mega(row["planned_bytes"]), "no checkpoints") for row in rows],

@@ -6,12 +6,13 @@ campaigns could not run. Verdicts: `analysis.model_parallel_claims`.
 
 from __future__ import annotations
 
-from statistics import median
+from collections import Counter
 
 import polars as pl
 
 from analysis import charts, laws
 from analysis.cli import Answer, Question, main
+from analysis.in_short import Measure
 from analysis.model_parallel_claims import findings, paper
 from analysis.model_parallel_show import views
 from analysis.pooling import Group, Pool, pool, writers
@@ -34,6 +35,10 @@ class ModelParallel(Question):
 
     name = "model_parallel"
     asks = "What can each framework save when no rank holds the whole model, and who writes how much?"
+    measures = (
+        Measure(column="fullest_share", words="the fullest rank writes of the bytes", unit="share", about="saved"),
+        Measure(column="stall_s", words="the stall is", unit="s", about="saved"),
+    )
 
     def answer(self, tables: Tables, pool_commits: bool = False) -> Answer:
         groups = [group for group in pool(tables, pool_commits) if in_parts(group.key["framework"])]
@@ -101,7 +106,8 @@ def _row(tables: Tables, group: Group, each: Pool) -> Row:
     row |= numbers("checkpoint", "bytes", over_saves(tables, each, "checkpoint_bytes"))
     row["planned_bytes"] = over(each, planned, "all", "no checkpoints").value
     row["planned_most_bytes"] = over(each, planned, "most", "no checkpoints").value
-    row["fullest_rank"] = median(planned["fullest"].to_list()) if planned.height else None
+    usual = Counter(planned["fullest"].to_list()).most_common(1)
+    row["fullest_rank"] = usual[0][0] if usual else None
     row["spread"] = over(each, planned, pl.col("most") / pl.col("mean"), "nothing was planned").value
     row["fullest_share"] = ratio(row["planned_most_bytes"], row["state_bytes"])
     row |= writers(each) | _read_back(tables, each)

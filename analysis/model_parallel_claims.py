@@ -50,11 +50,16 @@ def spread(row: Row) -> Finding:
     return Finding(
         code=code, claim=claim, group=row["group"], value=value, unit="largest/mean", evidence=row["evidence"],
         verdict="supports" if uneven else "contradicts", level="warning" if uneven else "ok",
-        sentence=f"the fullest rank was given {value:.2f} times the mean over all ranks, "
+        sentence=f"rank {row['fullest_rank']}, the fullest, was given {value:.2f} times the mean over all ranks, "
         f"{row['planned_most_bytes'] / 1e6:.4g} of {row['planned_bytes'] / 1e6:.4g} MB",
-        recommendation=None if not uneven else (_CUT if _all_write(row) else _LET),
+        recommendation=uneven_advice(_all_write(row)),
         for_developers="Balance by bytes, and cut arrays where whole ones are too coarse." if uneven else None,
     )  # fmt: skip
+
+
+def uneven_advice(all_write: bool) -> str:
+    """What to do where shares of a model in parts are uneven; the same wherever it is found."""
+    return _CUT if all_write else _LET
 
 
 def gathered(row: Row) -> Finding:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from analysis.rows import Row, places
-from analysis.view import Reasons, View, mega, number
+from analysis.view import TEXTS, Reasons, View, mega, number, told_apart
 
-LEFT = ["framework", "strategy", "format", "model", "read back", "other sizes"]
+LEFT = ["framework", "strategy", "format", "model", "read back", "other sizes", *TEXTS]
 _ELASTIC = {True: "declared", False: "same number only", None: "not known"}
 
 
@@ -33,7 +33,7 @@ def _table(place: str, rows: Sequence[Row]) -> View:
     stalls = [None if row["stall_s"] is None else 1e3 * row["stall_s"] for row in rows]
     plain = "nothing was planned"
     columns = {
-        **{name: [str(row[name]) for row in rows] for name in ("framework", "strategy", "format", "model")},
+        **told_apart(("framework", "strategy", "format", "model"), rows),
         "runs": [str(row["runs"]) for row in rows],
         "state\nMB": [reasons.cell(mega(row["state_bytes"]), "no checkpoints") for row in rows],
         "on disk\nMB": cells([mega(row["checkpoint_bytes"]) for row in rows], "checkpoint_reason"),

@@ -13,11 +13,12 @@ import polars as pl
 
 from analysis import charts
 from analysis.cli import Answer, Question, main
+from analysis.in_short import Measure
 from analysis.model_size_claims import findings
 from analysis.model_size_show import views
 from analysis.pooling import Group, Pool, pool
-from analysis.rows import Row, head, numbers, of, over, over_saves, ratio
-from analysis.stats import Fit, fit_line
+from analysis.rows import Row, fullest_extra, head, numbers, of, over, over_saves, ratio
+from analysis.stats import Fit, fit_line, lack_of_fit
 from analysis.tables import Tables
 from analysis.view import Drawing, View
 
@@ -35,6 +36,10 @@ class ModelSize(Question):
 
     name = "model_size"
     asks = "How do the stall, the bytes and the memory of a checkpoint depend on the model's size and architecture?"
+    measures = (
+        Measure(column="stall_s", words="the stall is", unit="s", about="model"),
+        Measure(column="checkpoint_per_parameter", words="bytes on disk a parameter are", unit="ratio", about="model"),
+    )
 
     def answer(self, tables: Tables, pool_commits: bool = False) -> Answer:
         pairs = [(group, each) for group in pool(tables, pool_commits) for each in group.pools]
@@ -84,10 +89,9 @@ def _model(tables: Tables, group: Group, each: Pool) -> Row:
 
 def _extra(tables: Tables, each: Pool) -> tuple[pl.DataFrame, str]:
     """Per run, extra memory of its fullest save's fullest rank; and why it would not be known."""
-    ranks = of(tables.rank_saves, each).with_columns(extra=pl.col("rss_peak_bytes") - pl.col("rss_before_bytes"))
-    known = pl.when(pl.col("extra").null_count() == 0).then(pl.col("extra").max())
+    ranks = of(tables.rank_saves, each)
     reason = next(iter(ranks["rss_reason"].drop_nulls()), "no checkpoints")
-    return ranks.group_by("run").agg(extra=known), reason
+    return fullest_extra(ranks), reason
 
 
 def _title(group: Group, each: Pool) -> str:
@@ -116,6 +120,8 @@ def _fits(rows: Sequence[Row]) -> list[Row]:
 def _fit(rows: Sequence[Row], metric: str) -> Row:
     points = [(row["parameters"] / 1e6, value) for row in rows for value in row[f"{metric}_points"]]
     line = fit_line([x for x, _ in points], [y for _, y in points]) if points else Fit(reason=_why(rows, metric))
+    # By model: two of one size are apart by their architecture, not by noise.
+    lack = lack_of_fit([(row["parameters"] / 1e6, row[f"{metric}_points"]) for row in rows])
     names = ("framework", "strategy", "format", "durable", "nodes", "ranks_per_node", "place", "series")
     return {
         "about": "fit",
@@ -128,6 +134,10 @@ def _fit(rows: Sequence[Row], metric: str) -> Row:
         "slope_high": line.slope_high,
         "intercept": line.intercept,
         "r2": line.r2,
+        "lack_of_fit_p": lack.p,
+        "lack_of_fit_f": lack.f,
+        "between_repeats": lack.between_repeats,
+        "lack_of_fit_reason": lack.reason,
         "runs": line.n,
         "sizes": line.distinct,
         "reason": line.reason,

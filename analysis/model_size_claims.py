@@ -14,6 +14,8 @@ EQUAL = 0.05
 """Bytes per parameter that differ by less differ by containers and small entries only."""
 EXPLAINS = 0.9
 """R2 from which a straight line over the parameters leaves little for the architecture."""
+CHANCE = 0.05
+"""Chance, where a line holds, of a departure from it as large as the one that is blamed on the architecture."""
 CLAIMS = {
     "MS01": "the stall grows with the number of parameters",
     "MS02": "a checkpoint's bytes are proportional to the number of parameters",
@@ -83,10 +85,19 @@ def explains(fit: Row) -> Finding:
     code, claim = "MS04", CLAIMS["MS04"]
     if fit["r2"] is None:
         return not_measured(code, claim, fit["series"], fit["reason"], fit["evidence"])
-    enough = fit["r2"] >= EXPLAINS
+    enough, p = fit["r2"] >= EXPLAINS, fit["lack_of_fit_p"]
+    words = f"a straight line over the parameters explains {100 * fit['r2']:.1f} % of the stall's variance over "
+    words += f"{counted(fit['runs'], 'run')} of {', '.join(fit['models'])}"
+    if not enough and p is None:
+        reason = f"{fit['lack_of_fit_reason']}: {words}"
+        return not_measured(code, claim, fit["series"], reason, fit["evidence"])
+    if not enough and p >= CHANCE:
+        rest = f"of the rest {100 * fit['between_repeats']:.0f} % lies between repeats of one model"
+        test = f"the models depart from the line by no more than repeats of one model scatter (F test, p {p:.2g})"
+        reason = f"{test}: {words}; {rest}"
+        return not_measured(code, claim, fit["series"], reason, fit["evidence"])
+    beyond = "" if enough else f"; the models depart from it by more than their repeats scatter (F test, p {p:.2g})"
     return Finding(
         code=code, claim=claim, group=fit["series"], value=fit["r2"], unit="R2", evidence=fit["evidence"],
-        verdict="supports" if enough else "contradicts", level="ok" if enough else "info",
-        sentence=f"a straight line over the parameters explains {100 * fit['r2']:.1f} % of the stall's variance over "
-        f"{counted(fit['runs'], 'run')} of {', '.join(fit['models'])}",
+        verdict="supports" if enough else "contradicts", level="ok" if enough else "info", sentence=words + beyond,
     )  # fmt: skip

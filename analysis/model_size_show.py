@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from analysis.rows import Row, places
-from analysis.view import Reasons, View, mega, number
+from analysis.view import TEXTS, Reasons, View, mega, number, told_apart
 
-LEFT = ["framework", "strategy", "format", "model", "models", "of"]
+LEFT = ["framework", "strategy", "format", "model", "models", "of", *TEXTS]
 _UNITS = {"stall": ("ms", 1e3), "checkpoint": ("MB", 1e-6), "extra": ("MB", 1e-6)}
 
 
@@ -30,7 +30,7 @@ def _models(place: str, rows: Sequence[Row]) -> View:
         return [reasons.cell(text, row[f"{metric}_reason"]) for text, row in zip(texts, ordered, strict=True)]
 
     columns = {
-        **{name: [str(row[name]) for row in ordered] for name in ("framework", "strategy", "format", "model")},
+        **told_apart(("framework", "strategy", "format", "model"), ordered),
         "runs": [str(row["runs"]) for row in ordered],
         "M para-\nmeters": [mega(row["parameters"]) or "" for row in ordered],
         "stall ms\nmedian [low, high]": cells([_bracket(row) for row in ordered], "stall"),

@@ -18,6 +18,13 @@ FARTHEST = 2
 LIMITED = 0.8
 """The file system is the limit where several writers get less than this share of what each gets alone."""
 
+ONE_AT_A_TIME = 1.25
+"""Writers at once, on average, below which several writers in fact take turns."""
+WRITING_SHARE = 0.25
+"""Share of the stall in which somebody must write before turns cost anything: few writes meet by chance only."""
+AT_ONCE = 0.5
+"""Share of the writers that must be in a write call at once, on average, to show what the storage takes."""
+
 
 class Storage(msgspec.Struct, frozen=True, kw_only=True):
     """What one site's file system was seen to take, buffered and durable apart."""
@@ -27,6 +34,23 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
     best_writers: int | None
     best_place: str | None
     virtual: bool
+    apart: str | None
+    """Why the best rate is no limit of the storage: its writers hardly wrote at once."""
+
+
+def together(row: Row) -> str | None:
+    """None where the writers wrote at once and for a good part of the stall; else why they say nothing of the storage.
+
+    What then holds them up is between the writes: serializing or compression, turns, or waiting.
+    """
+    at_once, share = row["writers_at_once_mean"], row["writing_share"]
+    if at_once is None or share is None:
+        return "it is not known how many wrote at once"
+    least = max(AT_ONCE * row["writers_seen_max"], ONE_AT_A_TIME)
+    if at_once >= least and share >= WRITING_SHARE:
+        return None
+    found = f"of {row['writers_seen_max']} writers {at_once:.2f} write at once on average, and somebody writes in "
+    return f"{found}{100 * share:.0f} % of the stall: the storage is not what holds them up, ask OV03 for compression"
 
 
 def storage(rows: Sequence[Row]) -> Storage:
@@ -39,6 +63,7 @@ def storage(rows: Sequence[Row]) -> Storage:
         best_writers=best["writers_seen_max"] if best else None,
         best_place=f"{best['strategy']}, {best['place']}" if best else None,
         virtual=any(row["virtual_nodes"] for row in rows),
+        apart=together(best) if best and best["writers_seen_max"] > 1 else None,
     )
 
 
@@ -110,4 +135,6 @@ def limit(seen: Storage, alone_bytes_per_s: float | None) -> Row:
     writers = seen.best_bytes_per_s / alone_bytes_per_s
     if writers >= LIMITED * (seen.best_writers or 1):
         return found | {"limit_reason": f"not reached by {seen.most_writers} writers"}
+    if seen.apart:
+        return found | {"limit_reason": seen.apart}
     return found | {"limit_writers": max(writers, 1.0)}

@@ -17,7 +17,7 @@ from analysis.readers.trace import RankTrace, TraceReader
 from hpcckpt.errors import HpcCkptError
 from hpcckpt.experiment import Job, Run
 from hpcckpt.records import SCHEMA_VERSION, TRAIN, Beacon, Clock, Gpu, Save, Span
-from hpcckpt.rundir import DONE, LegDir, RunDir, State
+from hpcckpt.rundir import DONE, LegDir, RunDir, State, read_bytes
 
 Row = dict[str, Any]
 
@@ -46,15 +46,17 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
     job: Job
     state: State
     legs: dict[str, list[RankFile]]
-    """leg -> files by rank; `train` is among them."""
+    """leg -> files by rank; `train` is among them, unless a test of restart killed one of its ranks."""
 
 
 def opened(path: Path) -> Opened:
     """The run at `path`. Raises LeftOut for one that is not done, or not whole."""
     job, state = _job(path)
     directory = RunDir(path)
-    legs = {leg: _rank_files(directory.leg(leg), job.run, leg) for leg in job.run.legs}
-    if TRAIN not in legs:
+    restart = job.run.settings.restart
+    whole = [leg for leg in job.run.legs if not (restart and restart.kill is not None and leg == TRAIN)]
+    legs = {leg: _rank_files(directory.leg(leg), job.run, leg) for leg in whole}
+    if TRAIN not in job.run.legs:
         raise LeftOut(NO_TRAIN_LEG, directory.run, f"legs {', '.join(legs) or 'none'}, but no {TRAIN!r}")
     return Opened(directory=directory, job=job, state=state, legs=legs)
 
@@ -83,7 +85,7 @@ def _job(path: Path) -> tuple[Job, State]:
 def read_json(path: Path, kind: type[Any]) -> Any:
     """What a JSON file of the run directory holds. Raises LeftOut with the cause told apart."""
     try:
-        plain = msgspec.json.decode(path.read_bytes())
+        plain = msgspec.json.decode(read_bytes(path))
         version = plain.get("schema_version") if isinstance(plain, dict) else None
         if version != SCHEMA_VERSION:
             raise LeftOut(

@@ -10,15 +10,21 @@ from __future__ import annotations
 from typing import Any
 
 from analysis.cli import Answer, Question, main
+from analysis.in_short import Measure
 from analysis.overhead_claims import findings
 from analysis.overhead_parts import per_run, serializing
 from analysis.overhead_show import drawings, notes, views
+from analysis.own import compresses
 from analysis.pooling import Group, Pool, Row, pool, writers
 from analysis.stats import Interval, median_interval
 from analysis.tables import PHASE_COLUMNS, Tables
 from analysis.view import Drawing, View
 
 PHASES = tuple(PHASE_COLUMNS.values())
+ALIKE = ("framework", "strategy", "model", "durable", "interval_steps", "faults", "site", "nodes", "ranks_per_node")
+"""What two rows share that differ in the format only."""
+COMPRESSES = 1.02
+"""A format whose files are by so much smaller than their tensors, for any model, compresses."""
 OLD = "the trace is older than this number"
 METRICS: dict[str, str | None] = {
     "stall_s": None,
@@ -35,6 +41,7 @@ METRICS: dict[str, str | None] = {
     "phases_s": None,
     "apart_s": "overhead_reason",
     "rest_s": "overhead_reason",
+    "before_more_s": None,
     "cpu_saving": OLD,
     "cpu_writers": OLD,
     "cpu_others": OLD,
@@ -53,12 +60,17 @@ class Overhead(Question):
 
     name = "overhead"
     asks = "What do checkpoints cost the training: by phases and against a control, in waiting, CPU and GPU?"
+    measures = (
+        Measure(column="control_s", words="against the control a checkpoint costs", unit="s"),
+        Measure(column="phases_s", words="its phases add up to", unit="s"),
+        Measure(column="idle_share", words="of the stall the ranks idle", unit="share"),
+    )
 
     def answer(self, tables: Tables, pool_commits: bool = False) -> Answer:
         runs, split = per_run(tables), serializing(tables)
         runs = {name: row | split.get(name, dict.fromkeys(("serialize_s", "write_s"))) for name, row in runs.items()}
         groups = pool(tables, pool_commits)
-        rows = [_row(group, each, runs) for group in groups for each in group.pools]
+        rows = _beside_others([_row(group, each, runs) for group in groups for each in group.pools])
         return Answer(
             question=self.name,
             rows=rows,
@@ -103,6 +115,27 @@ def _row(group: Group, each: Pool, runs: dict[str, Row]) -> Row:
         item = each.over_saves(column, split)
         row |= {f"phase_{column}": item.value, f"phase_{column.removesuffix('_s')}_reason": item.reason}
     return row
+
+
+def _beside_others(rows: list[Row]) -> list[Row]:
+    """Each row with whether its format compresses, and what the same state takes uncompressed, where that was run."""
+    smaller = {
+        (row["framework"], row["format"]) for row in rows if row["compression"] and row["compression"] >= COMPRESSES
+    }
+    known = [row | {"compresses": (row["framework"], row["format"]) in smaller or compresses(row["format"])}
+             for row in rows]  # fmt: skip
+    return [row | _uncompressed(row, known) for row in known]
+
+
+def _uncompressed(row: Row, rows: list[Row]) -> Row:
+    """The quickest uncompressed sibling of a row of compressed files."""
+    alike = [each for each in rows if all(each[name] == row[name] for name in ALIKE) and not each["compresses"]]
+    plain = [each for each in alike if row["compresses"] and each["serialize_s"] is not None]
+    best = min(plain, key=lambda each: each["serialize_s"], default=None)
+    return {
+        "uncompressed_s": best["serialize_s"] if best else None,
+        "uncompressed_format": best["format"] if best else None,
+    }
 
 
 def _known(name: str, runs: list[Row]) -> list[float]:

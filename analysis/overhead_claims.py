@@ -9,14 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from analysis.deciding import MECHANISM_NOTE, grows, placed, slope_words
 from analysis.finding import Finding, counted, not_measured, signed
 from analysis.stats import fit_line
 
 Row = dict[str, Any]
 AGREE_SHARE = 0.10
 """Two ways of counting agree within this share of the stall: the steps beside a save differ by as much."""
-COMPRESSES, SERIALIZE_OVER_WRITE = 1.02, 3.0
-"""A file that is smaller than its tensors was compressed; three times the write time is no copying any more."""
+SERIALIZE_OVER_WRITE = 3.0
+"""Three times the write time is no copying any more."""
+UNCOMPRESSED_SHARE = 0.5
+"""Where the same state takes at least this share uncompressed, it is the container that takes the time."""
+IDLE_S = 0.001
+"""Idle rank-seconds below a millisecond are the clock's."""
 BUSY_CORES = 0.5
 """A rank that waits and keeps half a core busy spins: it takes the core from whoever works."""
 WAITING = 0.5
@@ -65,16 +70,19 @@ def explained(group: str, rows: Sequence[Row]) -> Finding:
         reason = "one run" if row else next((each["rest_reason"] for each in rows if each["rest_reason"]), None)
         return _missing(code, claim, group, rows, reason, "s")
     allowed, low, high = AGREE_SHARE * row["stall_s"], row["rest_low_s"], row["rest_high_s"]
-    agrees = low <= allowed and high >= -allowed
     parts = f"of {_bounds(row, 'control')} a checkpoint, the stall is {row['stall_s']:.4g} s and slower steps are "
     parts += f"{signed(row['slower_steps_s'])} s; " if row["slower_steps_s"] is not None else "not measured; "
     words = f"{parts}left: {_bounds(row, 'rest')} over {counted(row['rest_runs'], 'run')}, at {row['place']}"
-    if agrees and high - low > row["stall_s"]:
+    if high - low > row["stall_s"]:
         reason = f"the runs scatter by more than the stall: {words}"
         return _missing(code, claim, group, [row], reason, "s")
+    decision = placed(low, high, row["rest_runs"], -allowed, allowed)
+    if decision.side is None:
+        return _missing(code, claim, group, [row], f"{decision.reason}: {words}", "s")
     return _claim(
-        code, claim, group, agrees, [row], value=row["rest_s"], unit="s", low=low, high=high, sentence=words,
-        level="ok" if agrees else "warning", recommendation=None if agrees else _why_apart(row),
+        code, claim, group, decision.side == "within", [row], value=row["rest_s"], unit="s", low=low, high=high,
+        sentence=f"{words}{decision.note}", level="ok" if decision.side == "within" else "warning",
+        recommendation=_why_apart(row),
     )  # fmt: skip
 
 
@@ -102,11 +110,12 @@ def slower_steps(group: str, rows: Sequence[Row]) -> Finding:
     allowed, low, high = AGREE_SHARE * row["stall_s"], row["slower_steps_low_s"], row["slower_steps_high_s"]
     words = f"slower steps add {_bounds(row, 'slower_steps')} to each checkpoint, a stall is {row['stall_s']:.4g} s, "
     words += f"at {row['place']}"
-    if low <= allowed < high:
-        return _missing(code, claim, group, [row], f"the spread between runs is too large to tell: {words}", "s")
+    decision = placed(low, high, row["slower_steps_runs"], top=allowed)
+    if decision.side is None:
+        return _missing(code, claim, group, [row], f"{decision.reason}: {words}", "s")
     return _claim(
-        code, claim, group, low > allowed, [row], value=row["slower_steps_s"], unit="s", low=low, high=high,
-        sentence=words,
+        code, claim, group, decision.side == "above", [row], value=row["slower_steps_s"], unit="s", low=low, high=high,
+        sentence=f"{words}{decision.note}",
         recommendation="Write-back and work behind the stall take cores and memory bandwidth from the steps.",
     )  # fmt: skip
 
@@ -119,13 +128,18 @@ def compression(group: str, rows: Sequence[Row]) -> Finding:
         reason = next((each["serialize_reason"] or each["compression_reason"] for each in rows), None)
         return _missing(code, claim, group, rows, reason, "ratio")
     ratio = row["serialize_s"] / row["write_s"] if row["write_s"] else 0.0
-    holds = row["compression"] >= COMPRESSES and ratio >= SERIALIZE_OVER_WRITE
+    # Files may be larger than their tensors, compressed or not: a container of many small arrays outweighs the gain.
+    plain, other = row["uncompressed_s"], row["uncompressed_format"]
+    container = plain is not None and plain >= UNCOMPRESSED_SHARE * row["serialize_s"]
+    holds = row["compresses"] and ratio >= SERIALIZE_OVER_WRITE and not container
     saved = 1 - 1 / row["compression"] if row["compression"] else 0.0
-    files = f"files {100 * saved:.1f} % smaller than" if saved >= 0.001 else "files no smaller than"
+    size = "no smaller" if abs(saved) < 0.001 else f"{100 * abs(saved):.1f} % {'smaller' if saved > 0 else 'larger'}"
+    files = f"{'compressed' if row['compresses'] else 'uncompressed'} files, with their containers {size} than"
+    beside = f"; uncompressed, as {other}, serializing takes {plain:.3g} s" if plain is not None else ""
     return _claim(
         code, claim, group, holds, [row], value=ratio, unit="ratio",
         sentence=f"serializing takes {row['serialize_s']:.3g} s and writing {row['write_s']:.3g} s, for {files} "
-        f"the tensors in them, at {row['place']}",
+        f"the tensors in them, at {row['place']}{beside}",
         recommendation="Write uncompressed where the mechanism can, as npz_plain: saving these bytes costs more time.",
         for_developers="Let users choose: no compression by default, or a fast one that runs beside the writing.",
     )  # fmt: skip
@@ -137,19 +151,23 @@ def idle_grows(group: str, rows: Sequence[Row]) -> Finding:
     known = [row for row in rows if row["idle_rank_s"] is not None]
     points = [(float(row["ranks"]), value) for row in known for value in row["idle_per_run"]]
     fit = fit_line([x for x, _ in points], [y for _, y in points])
-    if fit.slope is None or fit.slope_low is None or fit.slope_high is None:
-        return _missing(code, claim, group, rows, f"rank counts: {fit.reason}", "rank-s/rank")
-    slope, low, high = map(signed, (fit.slope, fit.slope_low, fit.slope_high))
-    span, most = max(x for x, _ in points) - min(x for x, _ in points), max(row["idle_rank_s"] for row in known)
-    if fit.slope_low <= 0 < fit.slope_high and fit.slope_high * span > AGREE_SHARE * most:
-        reason = f"the spread between runs is too large to tell: {slope} rank-seconds per rank [{low}, {high}]"
-        return _missing(code, claim, group, known, reason, "rank-s/rank")
-    where = " (one machine: mechanism, not scaling)" if known[0]["virtual_nodes"] else ""
+    span = max((x for x, _ in points), default=0.0) - min((x for x, _ in points), default=0.0)
+    most = max((row["idle_rank_s"] for row in known), default=0.0)
+    decision = grows(fit, max(AGREE_SHARE * most, IDLE_S) / span if span else 0.0, "rank-s per rank", "rank")
+    if decision.side is None:
+        return _missing(code, claim, group, known or rows, decision.reason, "rank-s/rank")
+    virtual, several = known[0]["virtual_nodes"], [row for row in known if row["ranks"] > 1]
+    all_write = all((row["writers_declared_max"] or 0) >= row["ranks"] for row in several)
     return _claim(
-        code, claim, group, fit.slope_low > 0, known, value=fit.slope, unit="rank-s/rank", low=fit.slope_low,
-        high=fit.slope_high, sentence=f"{slope} rank-seconds per rank [{low}, {high}], {counted(fit.n, 'run')}{where}",
-        recommendation="Each added rank waits for the same writers: let ranks share the work, or wait for none.",
+        code, claim, group, decision.side == "above", known, value=fit.slope, unit="rank-s/rank", low=fit.slope_low,
+        high=fit.slope_high, level=("info" if virtual else "warning") if decision.side == "above" else "ok",
+        sentence=f"{slope_words(fit, 'rank-seconds per rank')}{f' ({MECHANISM_NOTE})' if virtual else ''}",
+        recommendation=None if virtual else _SLOWEST if all_write else _SAME_WRITERS,
     )  # fmt: skip
+
+
+_SAME_WRITERS = "Each added rank waits for the same writers: let ranks share the work, or wait for none."
+_SLOWEST = "All ranks write, and wait for the slowest of them: look at who that is, and at what they share."
 
 
 def spins(group: str, rows: Sequence[Row]) -> Finding:
@@ -191,14 +209,18 @@ def gpu_idles(group: str, rows: Sequence[Row]) -> Finding:
 def arrives_late(group: str, rows: Sequence[Row]) -> Finding:
     """OV07: ranks wait longer for the last one to come to the save than for the save."""
     code, claim = "OV07", "waiting for the last rank to arrive takes longer than the checkpoint"
-    row = _most_ranks([row for row in rows if row["ranks"] > 1], "wait_before_s", "stall_s")
+    row = _most_ranks([row for row in rows if row["ranks"] > 1], "before_more_s", "stall_s")
     if row is None:
         alone = rows and all(each["ranks"] == 1 for each in rows)
         reason = "no run has more than one rank" if alone else next((each["stall_reason"] for each in rows), None)
         return _missing(code, claim, group, rows, reason, "s")
+    words = f"ranks wait up to {row['wait_before_s']:.3g} s for the last one to arrive, a stall is "
+    words += f"{row['stall_s']:.3g} s, at {row['place']}"
+    decision = placed(row["before_more_low_s"], row["before_more_high_s"], row["before_more_runs"], top=0.0)
+    if decision.side is None:
+        return _missing(code, claim, group, [row], f"{decision.reason}: {words}", "s")
     return _claim(
-        code, claim, group, row["wait_before_s"] > row["stall_s"], [row], value=row["wait_before_s"], unit="s",
-        sentence=f"ranks wait up to {row['wait_before_s']:.3g} s for the last one to arrive, a stall is "
-        f"{row['stall_s']:.3g} s, at {row['place']}",
+        code, claim, group, decision.side == "above", [row], value=row["wait_before_s"], unit="s",
+        sentence=f"{words}{decision.note}",
         recommendation="That is imbalance of the steps, which checkpoints only show: balance the ranks first.",
     )  # fmt: skip

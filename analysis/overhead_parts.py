@@ -41,6 +41,7 @@ def per_run(tables: Tables) -> dict[str, Row]:
     found = found.with_columns(
         apart_s=pl.col("control_s") - pl.col("stall_s"),
         rest_s=rest,
+        before_more_s=pl.col("wait_before_s") - pl.col("stall_s"),
         phases_fraction=job / pl.col("window_control_s"),
         idle_share=pl.col("idle_rank_s") / (pl.col("ranks") * pl.col("stall_s")),
         cpu_ratio=pl.col("cpu_saving") / pl.col("cpu_training"),

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from analysis.charts import LARGEST
 from analysis.figures import COLOURS, MECHANISM, STYLE
 from analysis.view import Drawing, Reasons, View, number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Row = dict[str, Any]
 LEFT = ["framework", "strategy", "format", "conditions"]
@@ -134,27 +136,49 @@ def notes(rows: Sequence[Row]) -> list[str]:
 
 
 def drawings(rows: Sequence[Row]) -> list[Drawing]:
-    """Both overheads one under the other, one panel for what was saved alike."""
-    known = [row for row in rows if row["stall_s"] is not None]
-    titles = list(dict.fromkeys(map(_title, known)))
-    if not known:
-        return []
+    """Both overheads one under the other, a panel for what was saved alike; as many figures as a screen needs."""
+    parts = _parts([row for row in rows if row["stall_s"] is not None])
+    caption = "What a checkpoint costs: from stall and slower steps, and against the control"
+    found = []
+    for at, panels in enumerate(parts, start=1):
+        which = f"{caption}, {at} of {len(parts)}" if len(parts) > 1 else caption
+        name = "overheads" if at == 1 else f"overheads-{at}"
+        found.append(Drawing(name=name, caption=which, figure=_figure(panels, which)))
+    return found
+
+
+def _parts(known: Sequence[Row]) -> list[list[list[Row]]]:
+    """Figures of panels of rows: no panel and no figure has more rows than stay legible, the dearest first."""
+    panels = []
+    for title in dict.fromkeys(map(_title, known)):
+        mine = sorted((row for row in known if _title(row) == title), key=lambda row: -row["stall_s"])
+        panels += [mine[at : at + LARGEST] for at in range(0, len(mine), LARGEST)]
+    parts: list[list[list[Row]]] = []
+    for panel in panels:
+        if not parts or sum(map(len, parts[-1])) + len(panel) > LARGEST:
+            parts.append([])
+        parts[-1].append(panel)
+    return parts
+
+
+def _figure(panels: Sequence[list[Row]], caption: str) -> Figure:
     import matplotlib
 
-    caption = "What a checkpoint costs: from stall and slower steps, and against the control"
-    counts = [sum(_title(row) == title for row in known) for title in titles]
     with matplotlib.rc_context({**STYLE, "axes.grid.axis": "x"}):
         from matplotlib.figure import Figure
 
-        figure = Figure(figsize=(9.0, 0.34 * sum(counts) + 1.1 * len(titles) + 0.9), layout="constrained")
+        heights = [0.34 * len(panel) + 0.4 for panel in panels]
+        figure = Figure(figsize=(9.0, sum(heights) + 0.7 * len(panels) + 0.9), layout="constrained")
         figure.suptitle(caption, fontsize=11, fontweight="bold", x=0.01, ha="left")
-        heights = [0.34 * count + 0.4 for count in counts]
-        places = figure.subplots(len(titles), 1, squeeze=False, height_ratios=heights).flat
-        for place, title in zip(places, titles, strict=True):
-            _panel(place, title, [row for row in known if _title(row) == title])
-        handles, labels = figure.axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
-    return [Drawing(name="overheads", caption=caption, figure=figure)]
+        places = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights).flat
+        for place, panel in zip(places, panels, strict=True):
+            _panel(place, _title(panel[0]), panel)
+        found: dict[str, Any] = {}
+        for place in figure.axes:
+            for handle, label in zip(*place.get_legend_handles_labels(), strict=True):
+                found.setdefault(label, handle)
+        figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    return figure
 
 
 def _panel(place: Axes, title: str, rows: list[Row]) -> None:

@@ -33,6 +33,11 @@ def asynchronous(strategy: str) -> bool:
     return bool(getattr(_plug_in("strategies", strategy), "asynchronous", False))
 
 
+def compresses(format_: str) -> bool:
+    """Whether the format says that it compresses what it writes."""
+    return bool(getattr(_plug_in("formats", format_), "compressed", False))
+
+
 def base_strategy(framework: str, rows: Sequence[Row]) -> str | None:
     """Of the strategies in `rows`, what the framework's users do: its own single writer, else one
     writer by hand, else its own with several. Where no rank holds the whole state, its own comes first.

@@ -10,6 +10,7 @@ import polars as pl
 
 from analysis import charts
 from analysis.cli import Answer, Question, main
+from analysis.in_short import Measure
 from analysis.pooling import Group, Pool, pool
 from analysis.redundant_claims import findings, only_chainer
 from analysis.redundant_show import views
@@ -41,6 +42,12 @@ class RedundantCopies(Question):
 
     name = "redundant_copies"
     asks = "Which bytes of a checkpoint are written more than once, who holds the copies, and what would fewer save?"
+    measures = (
+        Measure(column="content_redundant_share", words="copies are", unit="share", about="checkpoint"),
+        Measure(
+            column="content_redundant_disk_bytes", words="on disk they take", unit="bytes", about="checkpoint"
+        ),
+    )
 
     def answer(self, tables: Tables, pool_commits: bool = False) -> Answer:
         rows = [

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from analysis.rows import Row, places
-from analysis.view import Reasons, View, mega, number
+from analysis.view import TEXTS, Reasons, View, mega, number, told_apart
 
 SHOWN = 0.01
 FEWEST_BYTES = 1000
 """Counters that are equal by chance have no line of their own."""
-LEFT = ["framework", "strategy", "format", "model", "kind", "kinds", "ranks"]
+LEFT = ["framework", "strategy", "format", "model", "kind", "kinds", "ranks", *TEXTS]
 
 
 def views(rows: Sequence[Row]) -> list[View]:
@@ -27,7 +27,7 @@ def views(rows: Sequence[Row]) -> list[View]:
 
 
 def _names(rows: Sequence[Row]) -> dict[str, list[str]]:
-    return {name: [str(row[name]) for row in rows] for name in ("framework", "strategy", "format", "model")}
+    return told_apart(("framework", "strategy", "format", "model"), rows)
 
 
 def _share(value: float | None) -> str | None:

@@ -14,6 +14,8 @@ from typing import Any
 
 from analysis.best_interval import daly_s, lost_share, young_s
 from analysis.cli import Answer, Question, main
+from analysis.deciding import placed
+from analysis.in_short import Measure
 from analysis.own import asynchronous, base_strategy, is_own
 from analysis.pooling import Group, Pool, Row, pool, writers
 from analysis.remedy_claims import findings
@@ -48,6 +50,11 @@ class Remedies(Question):
 
     name = "remedies"
     asks = "What does another checkpoint strategy save in stall and bytes, what does it cost, and how often to save?"
+    measures = (
+        Measure(column="stall_more_s", words="beside its base a strategy's stall differs by", unit="s"),
+        Measure(column="checkpoint_ratio", words="its bytes over its base's are", unit="ratio"),
+        Measure(column="lost_share", words="lost of the wall clock at the stated interval is", unit="share"),
+    )
 
     def __init__(self) -> None:
         self.mtbf_s, self.every_s = MTBF_HOURS * 3600, INTERVAL_MINUTES * 60
@@ -117,22 +124,34 @@ class Remedies(Question):
 
     def _rated(self, row: Row) -> Row:
         """The best interval with its bounds, and what is lost at it and at the stated one."""
-        stall, behind = row["stall_s"], row["background_s"] or 0.0
-        found: Row = {"mtbf_s": self.mtbf_s, "every_s": self.every_s}
-        if stall is None:
+        behind = row["background_s"] or 0.0
+        found: Row = {"mtbf_s": self.mtbf_s, "every_s": self.every_s} | _cost(row)
+        cost = found["cost_s"]
+        if cost is None:
             empty = ("young_s", "best_s", "best_low_s", "best_high_s", "lost_share", "lost_share_at_best")
             return found | dict.fromkeys(empty)
-        bounds = [row["stall_low_s"], row["stall_high_s"]]
+        bounds = [found["cost_low_s"], found["cost_high_s"]]
         # The next save has to wait for the work behind the last one.
-        best = [max(daly_s(value, self.mtbf_s), behind) for value in (stall, *bounds)]
+        best = [max(daly_s(value, self.mtbf_s), behind) for value in (cost, *bounds)]
         return found | {
-            "young_s": young_s(stall, self.mtbf_s),
+            "young_s": young_s(cost, self.mtbf_s),
             "best_s": best[0],
             "best_low_s": best[1],
             "best_high_s": best[2],
-            "lost_share": lost_share(stall, self.mtbf_s, max(self.every_s, behind), behind),
-            "lost_share_at_best": lost_share(stall, self.mtbf_s, max(best[0], 1e-9), behind),
+            "lost_share": lost_share(cost, self.mtbf_s, max(self.every_s, behind), behind),
+            "lost_share_at_best": lost_share(cost, self.mtbf_s, max(best[0], 1e-9), behind),
         }
+
+
+def _cost(row: Row) -> Row:
+    """What a checkpoint costs training: its overhead where that is surely more than the stall, else the stall."""
+    name, kind = "stall", "stall"
+    if row["overhead_per_checkpoint_s"] is not None and row["stall_s"] is not None:
+        low, high = row["overhead_per_checkpoint_low_s"], row["overhead_per_checkpoint_high_s"]
+        if placed(low, high, row["overhead_per_checkpoint_runs"], top=row["stall_s"]).side == "above":
+            name, kind = "overhead_per_checkpoint", "overhead against the control"
+    bounds = {f"cost{bound}_s": row[f"{name}{bound}_s"] for bound in ("", "_low", "_high")}
+    return {**bounds, "cost_kind": kind}
 
 
 def _one_per_group(rows: Sequence[Row]) -> list[Row]:
@@ -175,7 +194,7 @@ def _row(group: Group, each: Pool, runs: dict[str, Row]) -> Row:
 def _numbers(name: str, item: Interval) -> Row:
     stem, unit = next(((name.removesuffix(u), u) for u in ("_bytes", "_s") if name.endswith(u)), (name, ""))
     bounds = {f"{stem}_low{unit}": item.low, f"{stem}_high{unit}": item.high}
-    return {name: item.value, **bounds, f"{stem}_reason": item.reason}
+    return {name: item.value, **bounds, f"{stem}_reason": item.reason, f"{stem}_runs": item.n}
 
 
 def _pairs(row: Row, base: Row, runs: dict[str, Row]) -> list[tuple[Row, Row]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from analysis.deciding import MECHANISM_NOTE, placed
 from analysis.finding import Finding, not_measured, signed
 
 Row = dict[str, Any]
@@ -34,41 +35,35 @@ def _claim(code: str, claim: str, row: Row, holds: bool, level: Any, **more: Any
     )  # fmt: skip
 
 
-def _difference(row: Row) -> tuple[str | None, str]:
-    """(why there is no verdict on the stall, the difference in words)."""
+def _difference(row: Row) -> tuple[str | None, bool, str]:
+    """(why there is no verdict on the stall, whether it is less, the difference in words)."""
     if row["stall_more_s"] is None:
-        return row["stall_more_reason"], ""
+        return row["stall_more_reason"], False, ""
     low, high = row["stall_more_low_s"], row["stall_more_high_s"]
     words = f"{signed(row['stall_more_s'])} s [{signed(low)}, {signed(high)}] over {row['stall_more_runs']} pairs of "
     words += f"runs against {row['base']} ({row['base_format']}), at {row['place']}"
     if row["virtual_nodes"]:
         words += f" (one machine with {row['ranks_per_core']:g} ranks per core: mechanism, not scaling)"
     if row["stall_more_runs"] < 2:
-        return f"one pair of runs: {signed(row['stall_more_s'])} s against {row['base']}", words
-    # Both "less" and "not less" lie within the pairs: they cannot tell.
-    if not _less(row) and low <= -SAME * row["base_stall_s"]:
-        return f"the spread between runs is too large to tell: {words}", words
-    return None, words
-
-
-def _less(row: Row) -> bool:
-    """Every pair says less, and the median by more than nobody would notice."""
-    return bool(row["stall_more_high_s"] < 0 and row["stall_more_s"] <= -SAME * row["base_stall_s"])
+        return f"one pair of runs: {signed(row['stall_more_s'])} s against {row['base']}", False, words
+    # Less by what nobody would notice is not less.
+    decision = placed(low, high, row["stall_more_runs"], bottom=-SAME * row["base_stall_s"], what="pair")
+    if decision.side is None:
+        return f"{decision.reason}: {words}", False, words
+    return None, decision.side == "below", words + decision.note
 
 
 def less_stall(row: Row) -> Finding:
     """RM01: this strategy stalls training less than what the framework's users have."""
     code, claim = "RM01", f"{row['strategy']} ({row['format']}) stalls training less than {row['base']}"
-    reason, words = _difference(row)
+    reason, less, words = _difference(row)
     if reason:
         return not_measured(code, claim, row["group"], reason, row["evidence"], unit="s")
-    less = _less(row)
     numbers = {"value": row["stall_more_s"], "low": row["stall_more_low_s"], "high": row["stall_more_high_s"]}
     kind = " (its work behind the stall is not in it)" if row["asynchronous"] else ""
     return _claim(
         code, claim, row, less, "info" if less else "ok", unit="s", sentence=f"stall {words}{kind}", **numbers,
-        recommendation=f"Consider {row['strategy']}: see what it costs in bytes, files, memory and reading." if less
-        else None,
+        recommendation=f"Consider {row['strategy']}: see what it costs in bytes, files, memory and reading.",
     )  # fmt: skip
 
 
@@ -78,12 +73,15 @@ def paper(row: Row) -> list[Finding]:
     if not (row["framework"].startswith("chainer") and row["own"] and many):
         return []
     code, claim = "RM02", f"that Chainer writes from many nodes saves no time ({PAPER})"
-    reason, words = _difference(row)
+    reason, less, words = _difference(row)
+    if row["virtual_nodes"] and words:
+        # Writers on one machine share its cores and its disk: that they save nothing there says nothing of nodes.
+        reason = f"virtual nodes share one machine's cores and storage: {row['strategy']}, stall {words}"
     if reason:
         return [not_measured(code, claim, row["group"], reason, row["evidence"], unit="s")]
     sentence = f"{row['strategy']}: {row['writers_declared_max']} writers, stall {words}"
     numbers = {"value": row["stall_more_s"], "low": row["stall_more_low_s"], "high": row["stall_more_high_s"]}
-    return [_claim(code, claim, row, not _less(row), "info", unit="s", sentence=sentence, **numbers)]
+    return [_claim(code, claim, row, not less, "info", unit="s", sentence=sentence, **numbers)]
 
 
 def cached(row: Row) -> Finding:
@@ -115,7 +113,8 @@ def costs(row: Row) -> Finding:
     if memory is not None:
         each.append(f"{memory / 1e6:+.3g} MB of memory on the fullest rank")
     # A few pages more are the allocator's; a tenth of the checkpoint is a copy of something.
-    fat = memory is not None and size is not None and memory >= (MORE - 1) * size
+    low = row["memory_more_low_bytes"]
+    fat = memory is not None and size is not None and low >= (MORE - 1) * size
     more = fat or max(known.values()) >= MORE
     return _claim(
         code, claim, row, more, "info" if more else "ok", value=max(known.values()), unit="ratio",
@@ -130,11 +129,16 @@ def behind(row: Row) -> list[Finding]:
     code, claim = "RM05", "the work behind the stall is longer than the training between two checkpoints"
     if row["interval_s"] is None:
         return [not_measured(code, claim, row["group"], row["interval_reason"], row["evidence"], unit="s")]
-    holds = row["background_s"] > row["interval_s"]
+    words = f"{row['background_s']:.3g} s of work behind a stall of {row['stall_s']:.3g} s, and "
+    words += f"{row['interval_s']:.3g} s of training between two checkpoints, at {row['place']}"
+    low, high = row["background_low_s"], row["background_high_s"]
+    decision = placed(low, high, row["background_runs"], top=row["interval_s"])
+    if decision.side is None:
+        return [not_measured(code, claim, row["group"], f"{decision.reason}: {words}", row["evidence"], unit="s")]
+    holds = decision.side == "above"
     return [_claim(
         code, claim, row, holds, "warning" if holds else "ok", value=row["background_s"], unit="s",
-        sentence=f"{row['background_s']:.3g} s of work behind a stall of {row['stall_s']:.3g} s, and "
-        f"{row['interval_s']:.3g} s of training between two checkpoints, at {row['place']}",
+        sentence=f"{words}{decision.note}",
         recommendation="Save less often: a save that waits for the last one stalls for the rest of it.",
     )]  # fmt: skip
 
@@ -147,11 +151,24 @@ def interval(row: Row) -> Finding:
         return not_measured(code, claim, row["group"], reason, row["evidence"], unit="fraction")
     more = row["lost_share"] - row["lost_share_at_best"]
     bounds = f" [{row['best_low_s'] / 60:.3g}, {row['best_high_s'] / 60:.3g}]" if row["runs"] > 1 else ""
+    kind = "durable" if row["durable"] else "buffered, so without the time to the disk"
+    where = f" ({MECHANISM_NOTE})" if row["virtual_nodes"] else ""
     return _claim(
         code, claim, row, more >= EXCESS, "info" if more >= EXCESS else "ok", value=more, unit="fraction",
-        sentence=f"saving every {row['every_s'] / 60:.3g} min with a failure every {row['mtbf_s'] / 3600:.3g} h loses "
-        f"{100 * row['lost_share']:.3g} % of the wall clock, every {row['best_s'] / 60:.3g} min{bounds} "
-        f"{100 * row['lost_share_at_best']:.3g} %, "
-        f"restarts not counted, at {row['place']}",
-        recommendation=f"Save every {row['best_s'] / 60:.3g} minutes." if more >= EXCESS else None,
+        sentence=f"at {row['cost_s']:.3g} s a checkpoint ({row['cost_kind']}, {kind}) and a failure of the job every "
+        f"{row['mtbf_s'] / 3600:.3g} h (--mtbf: assumed, not measured), saving every {row['every_s'] / 60:.3g} min "
+        f"loses {100 * row['lost_share']:.3g} % of the wall clock, every {row['best_s'] / 60:.3g} min{bounds} "
+        f"{100 * row['lost_share_at_best']:.3g} %, restarts not counted, at {row['place']}{where}",
+        recommendation=_how_often(row),
     )  # fmt: skip
+
+
+def _how_often(row: Row) -> str:
+    """An interval to use, or what must be known before there is one."""
+    every = f"every {row['best_s'] / 60:.3g} minutes"
+    failing = f"a failure every {row['mtbf_s'] / 3600:.3g} h"
+    if not row["durable"]:
+        return f"Measure durable checkpoints first: saving {every} is best only if one costs no more than this."
+    if row["virtual_nodes"]:
+        return f"On the machine that trains, measure it again: saving {every} is best only for this cost and {failing}."
+    return f"Save {every} where the job sees {failing}; give its own time between failures as --mtbf."

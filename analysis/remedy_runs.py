@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 
+from analysis.rows import fullest_extra
 from analysis.tables import Tables
 
 Row = dict[str, Any]
@@ -37,11 +38,9 @@ def _files(files: pl.DataFrame) -> pl.DataFrame:
 
 
 def _memory(rank_saves: pl.DataFrame) -> pl.DataFrame:
-    """What a save adds to the resident memory of the rank where it adds most."""
-    grown = (pl.col("rss_peak_bytes") - pl.col("rss_before_bytes")).max()
-    reason = pl.col("rss_reason").drop_nulls().first()
-    each = rank_saves.group_by("run", "generation").agg(memory_bytes=grown, memory_reason=reason)
-    return each.group_by("run").agg(pl.col("memory_bytes").median(), pl.col("memory_reason").drop_nulls().first())
+    """What the fullest save adds to the resident memory of its fullest rank, as the question on memory has it."""
+    reasons = rank_saves.group_by("run").agg(memory_reason=pl.col("rss_reason").drop_nulls().first())
+    return fullest_extra(rank_saves).rename({"extra": "memory_bytes"}).join(reasons, on="run")
 
 
 def _reads(reads: pl.DataFrame) -> pl.DataFrame:

@@ -5,24 +5,22 @@ Presentation only: every number is a row's.
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from analysis.figures import COLOURS, MECHANISM, STYLE
+from analysis import remedy_figure
+from analysis.figures import MECHANISM
 from analysis.view import Drawing, Reasons, View, mega, number
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 Row = dict[str, Any]
 LEFT = ["strategy", "format", "against"]
 LEGEND = [
     "less is better: a difference is this strategy less its base, run by run, median [lowest, highest]",
-    "memory: growth of the fullest rank during a save; read back: all files, copies too, by one rank: no restart",
+    "memory: growth of the fullest rank in a run's fullest save; read back: all files, copies too, by one rank",
 ]
 RATED = [
-    "lost: wall clock for stalls and repeated work, restarts not counted; best: Daly's, with the stall's bounds",
+    "lost: wall clock for checkpoints and repeated work, restarts not counted; best: Daly's, with the cost's bounds;",
+    "the cost of a checkpoint is its stall, or its overhead against the control where that is surely more",
 ]
 
 
@@ -159,55 +157,5 @@ def notes(rows: Sequence[Row], mtbf_s: float, every_s: float) -> list[str]:
 
 
 def drawings(rows: Sequence[Row]) -> list[Drawing]:
-    """Stall against bytes of all strategies, one panel per framework and model."""
-    known = [row for row in rows if row["stall_s"] is not None and row["checkpoint_bytes"]]
-    panels: dict[str, list[Row]] = {}
-    for row in known:
-        panels.setdefault(_title(row), []).append(row)
-    panels = {title: _largest(mine) for title, mine in panels.items()}
-    panels = {title: mine for title, mine in panels.items() if len({row["strategy"] for row in mine}) > 1}
-    if not panels:
-        return []
-    import matplotlib
-
-    caption = "Stall of a checkpoint against its bytes on disk, by strategy; lower left is better"
-    with matplotlib.rc_context({**STYLE, "axes.grid.axis": "both"}):
-        from matplotlib.figure import Figure
-
-        columns = min(len(panels), 2)
-        lines = -(-len(panels) // columns)
-        figure = Figure(figsize=(max(5.2 * columns, 7.0), 3.6 * lines + 0.6), layout="constrained")
-        figure.suptitle(caption, fontsize=11, fontweight="bold", x=0.01, ha="left")
-        grid = list(figure.subplots(lines, columns, squeeze=False).flat)
-        for place, (title, mine) in zip(grid, panels.items(), strict=False):
-            _panel(place, title, mine)
-        for place in grid[len(panels) :]:
-            place.set_visible(False)
-    return [Drawing(name="strategies", caption=caption, figure=figure)]
-
-
-def _largest(rows: list[Row]) -> list[Row]:
-    """The rows at the point where most strategies were measured; of equals, the one with most ranks."""
-    points: dict[tuple[int, int, int], list[Row]] = {}
-    for row in rows:
-        points.setdefault((row["ranks"], row["nodes"], row["ranks_per_node"]), []).append(row)
-    return max(points.items(), key=lambda item: (len({row["strategy"] for row in item[1]}), item[0]))[1]
-
-
-def _panel(place: Axes, title: str, rows: list[Row]) -> None:
-    for row in rows:
-        x, y = row["checkpoint_bytes"] / 1e6, row["stall_s"] * 1e3
-        low, high = y - row["stall_low_s"] * 1e3, row["stall_high_s"] * 1e3 - y
-        colour = COLOURS["background"] if row["asynchronous"] else COLOURS["write" if row["is_base"] else "gather"]
-        style: dict[str, Any] = {"color": colour, "fmt": "D" if row["is_base"] else "o", "capsize": 3}
-        place.errorbar([x], [y], yerr=[[max(low, 0.0)], [max(high, 0.0)]], **style)
-        words = f"{row['strategy']}, {row['format']}" + (" (base)" if row["is_base"] else "")
-        place.annotate(words, (x, y), (5, 4), textcoords="offset points", fontsize=8)
-    first = rows[0]
-    under = first["place"] + (f"; {MECHANISM}" if first["virtual_nodes"] else "")
-    place.set_title("\n".join([*textwrap.wrap(title, 60), under]), fontsize=8, loc="left")
-    place.set_xlabel("MB on disk")
-    place.set_ylabel("stall, ms")
-    place.set_ylim(bottom=0)
-    # Room for the words beside the last point.
-    place.set_xlim(0, 1.5 * max(row["checkpoint_bytes"] for row in rows) / 1e6)
+    """The strategies side by side, for each framework and model."""
+    return remedy_figure.drawings({title: [r for r in rows if _title(r) == title] for title in map(_title, rows)})

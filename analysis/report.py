@@ -89,7 +89,7 @@ def write(tables: Tables, page: Path, pool_commits: bool = False) -> Report:
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         asked = ask_all(tables, pool_commits)
         files = report_files.write_data(places, tables, asked)
-        html = report_page.render(places, tables, asked, files)
+        html = report_page.render(places, tables, asked, files, pool_commits)
     code = overall(tables, asked)  # drawing and writing may fail too
     report_files.write_json(places, tables, asked, int(code))
     write_bytes(page, html.encode())
@@ -108,3 +108,9 @@ def _closing(report: Report) -> str:
         f"{places.page}: {counted(len(report.asked), 'question')}, {counted(report.tables.runs.height, 'run')},"
         f" {level_counts(findings) or 'no findings'} ({size:.1f} MB)\n{places.json}\n{places.data}/"
     )
+
+
+if __name__ == "__main__":
+    from analysis.__main__ import main as command
+
+    raise SystemExit(command(["report", *sys.argv[1:]]))

@@ -14,6 +14,8 @@ import msgspec
 
 from analysis.cli import Answer, Question, parser, questions
 from analysis.finding import LEVELS, Finding, Level, counted, worst
+from analysis.in_short import in_short
+from analysis.report_impact import worst_of
 from analysis.tables import Tables
 from analysis.view import Drawing, View
 from hpcckpt.errors import HpcCkptError
@@ -30,6 +32,8 @@ class Asked:
 
     name: str
     asks: str
+    short: str = ""
+    """The answer in one sentence with its numbers; empty where it has none."""
     answer: Answer | None = None
     views: list[View] = field(default_factory=list)
     drawings: list[Drawing] = field(default_factory=list)
@@ -56,6 +60,11 @@ class Digest(msgspec.Struct, frozen=True, kw_only=True):
     claim: str
     level: Level
     findings: list[Finding]
+
+    @property
+    def worst(self) -> Finding:
+        """The finding that says most."""
+        return worst_of(self.findings)
 
     @property
     def measured(self) -> bool:
@@ -95,6 +104,8 @@ def ask(kind: type[Question], tables: Tables, pool_commits: bool, draw: bool = T
         return asked
     answer = asked.attempt("the answer", lambda: question.answer(tables, pool_commits), None)
     asked.answer = answer
+    if answer is not None:
+        asked.short = asked.attempt("the answer in short", lambda: in_short(kind.measures, answer.rows), "")
     if answer is not None and draw:
         asked.views = asked.attempt("the tables", lambda: _checked(question.views(answer)), [])
         asked.drawings = asked.attempt("the figures", lambda: question.drawings(answer), [])

@@ -14,7 +14,7 @@ import msgspec
 from analysis.finding import counted
 from analysis.tables import Tables
 from analysis.view import View
-from hpcckpt.rundir import RunDir
+from hpcckpt.rundir import RunDir, read_bytes
 
 NOT_RECORDED = "not recorded"
 _OF_ONE_RUN = ("schema_version", "scratch.path")
@@ -116,7 +116,7 @@ def _mapping(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 def _read(path: Path) -> Mapping[str, Any]:
     """The JSON object in the file; one entry that says why where there is none."""
     try:
-        found = msgspec.json.decode(path.read_bytes())
+        found = msgspec.json.decode(read_bytes(path))
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
         return {path.name: f"not measured: {why}"}

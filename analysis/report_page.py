@@ -13,18 +13,20 @@ from typing import Any
 
 import msgspec
 
+from analysis import report_costs, report_runs, report_trust
 from analysis import report_environment as environment
-from analysis import report_runs, report_trust
 from analysis.finding import LEVELS, Finding, Level
 from analysis.report_ask import Asked, Digest, brief, digests
 from analysis.report_files import SHOWN_FIGURES, Figure, Places, figures
+from analysis.report_impact import Stakes, worst_per_code
 from analysis.report_tables import FOLDED_LINES, SHOWN_ROWS, Block, blocks, tables
 from analysis.tables import Tables
 from analysis.view import View
 
 TEMPLATES = Path(__file__).resolve().parent.parent / "templates" / "report"
-HEADLINES = 6
-"""Claims of concern that stand at the head of the page."""
+HEADLINES = 10
+"""Codes of concern that stand at the head of the page."""
+CONCERN = ("critical", "warning")
 SHOWN_NOTES = 4
 """Paragraphs of an answer before the rest is folded away."""
 OPEN_FIGURES = 4
@@ -59,6 +61,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     asks: str
+    short: str
     digests: list[Digest]
     notes: list[str]
     blocks: list[Block]
@@ -84,13 +87,15 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Headline(msgspec.Struct, frozen=True, kw_only=True):
-    """A claim of concern: its worst finding stands for all of its groups."""
+    """A code of concern: its worst finding stands for all of its groups."""
 
     finding: Finding
     groups: int
 
 
-def render(places: Places, found: Tables, asked: list[Asked], files: dict[str, list[str]]) -> str:
+def render(
+    places: Places, found: Tables, asked: list[Asked], files: dict[str, list[str]], pool_commits: bool = False
+) -> str:
     """The whole page as text."""
     import jinja2
 
@@ -101,7 +106,7 @@ def render(places: Places, found: Tables, asked: list[Asked], files: dict[str, l
     engine.filters["bracket"] = bracket
     script, style = ((TEMPLATES / name).read_text(encoding="utf-8") for name in ("script.js.j2", "style.css.j2"))
     return engine.get_template("page.html.j2").render(
-        script=script, style=style, policy=policy(script), **_content(places, found, asked, files)
+        script=script, style=style, policy=policy(script), **_content(places, found, asked, files, pool_commits)
     )
 
 
@@ -111,10 +116,13 @@ def policy(script: str) -> str:
     return f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
 
 
-def _content(places: Places, found: Tables, asked: list[Asked], files: dict[str, list[str]]) -> dict[str, Any]:
+def _content(
+    places: Places, found: Tables, asked: list[Asked], files: dict[str, list[str]], pool_commits: bool
+) -> dict[str, Any]:
     link = f"{places.link(places.data)}/"
     machines = environment.environments(found)
     verdicts = report_trust.rows(found)
+    prices = report_costs.costs(found, pool_commits)
     sections = [_section(places, each, files.get(each.name, []), link) for each in asked]
     trust = [report_trust.tally(verdicts), report_trust.matrix(found, verdicts), report_trust.details(verdicts)]
     gaps = [report_trust.left_out(found), report_trust.not_measured(found, asked)]
@@ -130,7 +138,11 @@ def _content(places: Places, found: Tables, asked: list[Asked], files: dict[str,
         "campaign_names": found.runs["campaign"].unique(maintain_order=True).to_list(),
         "phases": report_runs.phases(found),
         "sections": sections,
-        "headlines": headlines(asked),
+        "headlines": headlines(asked, Stakes(found)),
+        "cost_lede": report_costs.lede(prices),
+        "costs": report_costs.sentences(prices),
+        "no_costs": report_costs.NOTHING,
+        "cost_table": shown([report_costs.view(prices)], "costs"),
         "levels": _levels(asked),
         "trust": shown(trust, "trust"),
         "gaps": shown(gaps, "gaps"),
@@ -150,6 +162,7 @@ def _section(places: Places, asked: Asked, files: list[str], link: str) -> Secti
     return Section(
         name=asked.name,
         asks=asked.asks,
+        short=asked.short,
         digests=brief(digests(asked.findings)),
         notes=asked.answer.notes if asked.answer else [],
         blocks=shown,
@@ -160,14 +173,15 @@ def _section(places: Places, asked: Asked, files: list[str], link: str) -> Secti
     )
 
 
-def headlines(asked: list[Asked]) -> list[Headline]:
-    """Claims with a critical or warning finding, the gravest first; one per claim."""
-    found = []
-    for level in ("critical", "warning"):
-        for digest in (d for each in asked for d in digests(each.findings) if d.level == level):
-            mine = [finding for finding in digest.findings if finding.level == level]
-            found.append(Headline(finding=mine[0], groups=len(mine)))
-    return found
+def headlines(asked: list[Asked], stakes: Stakes) -> list[Headline]:
+    """Codes with a critical or warning finding, each by its worst; the gravest first, then what is most at stake."""
+    by_code: dict[str, list[Finding]] = {}
+    for finding in (finding for each in asked for finding in each.findings if finding.level in CONCERN):
+        by_code.setdefault(finding.code, []).append(finding)
+    found = worst_per_code(by_code, stakes)
+    return [
+        Headline(finding=each, groups=sum(f.level == each.level for f in by_code[each.code])) for each in found
+    ]
 
 
 def _levels(asked: list[Asked]) -> dict[Level, list[Cluster]]:

@@ -48,6 +48,9 @@ class Phase(msgspec.Struct, frozen=True):
 def summary(tables: Tables) -> str:
     """The runs in one sentence."""
     runs = tables.runs
+    restarts = tables.restarts["run"].n_unique()
+    if restarts and not runs.height:
+        return f"{counted(restarts, 'run')} of tests of restart; {counted(tables.left_out.height, 'entry')} left out."
     if not runs.height:
         return f"No run can be counted; {counted(tables.left_out.height, 'entry')} left out, with cause."
     spread = span(runs["nodes"].to_list())
@@ -56,6 +59,7 @@ def summary(tables: Tables) -> str:
         f" in {counted(runs['campaign'].n_unique(), 'campaign')}, on {spread} node{'' if spread == '1' else 's'}"
     )
     out = tables.left_out.filter(~pl.col("run").is_in(runs["run"].implode()))["run"].n_unique()
+    sentence += f"; {counted(restarts, 'run')} of tests of restart" if restarts else ""
     return f"{sentence}; {out} left out." if out else f"{sentence}."
 
 
@@ -79,12 +83,26 @@ def banners(tables: Tables) -> list[Banner]:
 
 
 def _one_machine(virtual: pl.DataFrame, of: int) -> str:
+    """Who played several nodes and who was one: the first show no scaling, both share one disk."""
+    several = virtual.filter(pl.col("nodes") > 1)
     loads = span([round(load, 2) for load in virtual["ranks_per_core"].to_list()])
-    which = "All runs" if virtual.height == of else f"{virtual.height} of {of} runs"
+    played = f"played {span(several['nodes'].to_list())} nodes on one machine" if several.height else ""
+    single = virtual.height - several.height
+    alone = f"had one node, {_ranks(virtual.filter(pl.col('nodes') == 1)['ranks'].to_list())}" if single else ""
+    counts = [(several.height, played), (single, alone)]
+    which = "; ".join(f"{_share_of(count, of)} {words}" for count, words in counts if count)
     return (
-        f"{which} played several nodes on one machine, with {loads} ranks per core and one disk."
+        f"{which}; {loads} ranks per core and one disk for all."
         " They show who writes, who waits and what is written; nothing is extrapolated from them."
     )
+
+
+def _ranks(values: list[int]) -> str:
+    return "1 rank" if set(values) == {1} else f"{span(values)} ranks"
+
+
+def _share_of(count: int, of: int) -> str:
+    return ("All runs" if of > 1 else "The run") if count == of else f"{count} of {of} runs"
 
 
 def facts(tables: Tables, found: list[Environment]) -> dict[str, list[str]]:

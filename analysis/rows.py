@@ -27,12 +27,23 @@ def head(group: Group, each: Pool) -> Row:
         "group": f"{group.title}, {each.place}",
         "place": place(group, each),
         **{name: group.key[name] for name in AXES},
+        **apart(group, each),
         "nodes": each.nodes,
         "ranks_per_node": each.ranks_per_node,
         "ranks": each.ranks,
         "parameters": run["parameters"],
         "runs": len(each.runs),
         "evidence": each.evidence,
+    }
+
+
+def apart(group: Group, each: Pool) -> Row:
+    """What else may tell its row from one of the same axes."""
+    campaigns = dict.fromkeys(run["campaign"] for run in each.runs)
+    return {
+        "campaigns": ", ".join(campaigns),
+        "conditions": group.key["conditions"],
+        "commit": str(group.key.get("commit", ""))[:12],
     }
 
 
@@ -82,6 +93,19 @@ def interval(row: Mapping[str, Any], name: str, unit: str) -> Interval:
     """The number of a row as an interval again."""
     keys = {"value": f"{name}_{unit}", "low": f"{name}_low_{unit}", "high": f"{name}_high_{unit}"}
     return Interval(**{field: row[key] for field, key in keys.items()}, n=row[f"{name}_runs"])
+
+
+EXTRA = pl.col("rss_peak_bytes") - pl.col("rss_before_bytes")
+"""What a save adds to a rank's resident memory."""
+
+
+def fullest_extra(rank_saves: pl.DataFrame) -> pl.DataFrame:
+    """run -> `extra`: of its fullest save's fullest rank; null where any rank's is not known in any save.
+
+    The fullest, not the usual save: the first one fills pools that stay, and a node must have the memory for it.
+    """
+    known = pl.when(pl.col("extra").null_count() == 0).then(pl.col("extra").max())
+    return rank_saves.with_columns(extra=EXTRA).group_by("run").agg(extra=known)
 
 
 def no_inventory(tables: Tables, each: Pool) -> str:

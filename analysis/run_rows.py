@@ -28,13 +28,13 @@ from analysis.opened import (
 from analysis.rank_leg import Disk, Expected, RankLeg
 from analysis.rank_saves import RankSaves
 from analysis.readers import trace as traces
-from analysis.readers.plausible import impossible_saves
+from analysis.readers.plausible import impossible_saves, impossible_windows
 from analysis.readers.ranks import IMPOSSIBLE_RECORD, RankFile
 from analysis.readers.trace import TraceReader
 from analysis.tables import frame
 from hpcckpt.experiment import Run, fingerprint
 from hpcckpt.records import TRAIN, Replica, Resumed, Save, Start, Verified, Window
-from hpcckpt.rundir import RunDir
+from hpcckpt.rundir import RunDir, read_bytes
 
 UNKNOWN_COMMIT = "not recorded"
 
@@ -51,8 +51,12 @@ def run_rows(run: Opened, name: str, read_trace: TraceReader) -> dict[str, pl.Da
     ranks, saves = _checkpoint_rows(name, legs, disk, _expected(run.job.run, directory.run))
     rows: dict[str, list[Row]] = {"saves": saves}
     for file in files:
-        if reason := impossible_saves(file.all(Save), file.all(Window)):
+        went_on = [resumed.generation + 1 for resumed in file.all(Resumed)]
+        if reason := impossible_saves(file.all(Save), file.all(Window), *went_on[-1:]):
             raise LeftOut(IMPOSSIBLE_RECORD, file.path, f"leg {TRAIN}, rank {file.start.rank}: {reason}")
+    for leg_name, of_leg in run.legs.items():
+        if apart := impossible_windows({file.start.rank: file.all(Window) for file in of_leg}):
+            raise LeftOut(IMPOSSIBLE_RECORD, of_leg[apart[0]].path, f"leg {leg_name}, rank {apart[0]}: {apart[1]}")
     if disk.reason is None:
         rows |= content_rows(inventory, name, left)
     rows["windows"] = overheads.windows(name, run.legs)
@@ -123,8 +127,8 @@ def _run_row(name: str, opened: Opened, rows: dict[str, list[Row]]) -> Row:
         **msgspec.to_builtins(point),
         "ranks": run.ranks,
         "repeat": run.repeat,
-        "faults": "; ".join(map(_fault_words, run.faults)),
-        "commit": _commit(directory),
+        "faults": "; ".join(map(fault_words, run.faults)),
+        "commit": commit_of(directory),
         "conditions": fingerprint([run.settings, run.identity, job.virtual_nodes, job.tracer])[:8],
         "condition_facts": _condition_facts(job),
         "virtual_nodes": job.virtual_nodes or _one_machine(starts),
@@ -175,13 +179,14 @@ def _condition_facts(job: Any) -> list[str]:
     return [f"{name} = {value}" for name, value in sorted(facts.items())]
 
 
-def _fault_words(fault: Any) -> str:
+def fault_words(fault: Any) -> str:
     what = f"{fault.action} {fault.seconds:g} s" if fault.action == "sleep" else fault.action
     when = "" if fault.generation is None else f" {fault.generation}"
-    return f"rank {fault.rank} {what} at {fault.at}{when} ({fault.leg})"
+    named = f" {fault.what}" if fault.what else ""
+    return f"rank {fault.rank} {what}{named} at {fault.at}{when} ({fault.leg})"
 
 
-def _commit(directory: RunDir) -> str:
+def commit_of(directory: RunDir) -> str:
     """The code's commit, marked where it was changed; what nobody recorded is a value of its own."""
     if not directory.manifest.exists():
         return UNKNOWN_COMMIT
@@ -196,7 +201,7 @@ def _commit(directory: RunDir) -> str:
 def _no_object(path: Path) -> bool:
     """Whether the file is JSON, but of nothing that has fields."""
     try:
-        return not isinstance(msgspec.json.decode(path.read_bytes()), dict)
+        return not isinstance(msgspec.json.decode(read_bytes(path)), dict)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return False  # the reader of its fields says what is wrong
 

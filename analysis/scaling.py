@@ -12,10 +12,14 @@ from itertools import chain
 import msgspec
 
 from analysis import laws
+from analysis.charts import LARGEST
 from analysis.cli import Answer, Question, main
-from analysis.figures import BESIDE_PHASES, MECHANISM, Bars, stacked
+from analysis.figures import BESIDE_PHASES, MECHANISM, PANELS, Bars, stacked, strips
+from analysis.finding import counted
+from analysis.in_short import Measure
 from analysis.pooling import Group, Pool, Row, pool, writers
 from analysis.scaling_claims import findings
+from analysis.scaling_ranks import with_ranks
 from analysis.scaling_show import views
 from analysis.scaling_words import commit_note, paragraph
 from analysis.stats import Interval
@@ -63,9 +67,14 @@ class Scaling(Question):
 
     name = "scaling"
     asks = "How do the stall of a checkpoint, its phases and its overhead change with nodes and ranks?"
+    measures = (
+        Measure(column="stall_s", words="the stall of a checkpoint is", unit="s"),
+        Measure(column="overhead_per_checkpoint_s", words="its overhead against the control is", unit="s"),
+        Measure(column="idle_rank_s", words="ranks idle in it for", unit="rank-s"),
+    )
 
     def answer(self, tables: Tables, pool_commits: bool = False) -> Answer:
-        groups = pool(tables, pool_commits)
+        groups = pool(with_ranks(tables), pool_commits)
         return Answer(
             question=self.name,
             rows=[_row(group, each) for group in groups for each in group.pools],
@@ -81,12 +90,42 @@ class Scaling(Question):
         titles = dict.fromkeys(row["group"] for row in answer.rows)
         panels = [_bars([row for row in answer.rows if row["group"] == title]) for title in titles]
         panels = [panel for panel in panels if any(item.value is not None for item in panel.stall)]
-        if not panels:
-            return []
-        title = "Stall of a checkpoint over nodes: phases of the slowest rank, and how long the others wait"
-        subtitle = _common([row["setting"] for row in answer.rows])
-        figure = stacked(panels, title, subtitle, "nodes x ranks per node")
-        return [Drawing(name="stall", caption=title, figure=figure)]
+        subtitle = _common([row["setting"] for row in answer.rows]) if panels else ""
+        grown = [panel for panel in panels if len(panel.labels) > 1]
+        alone = [panel for panel in panels if len(panel.labels) == 1]
+        return [*_over_nodes(grown, len(alone), subtitle), *_single_points(alone, subtitle)]
+
+
+def _over_nodes(panels: list[Bars], alone: int, subtitle: str) -> list[Drawing]:
+    """A panel per group with several points, the largest stall first; as many figures as they need."""
+    title = "Stall of a checkpoint over nodes: phases of the slowest rank, and how long the others wait"
+    left = f"\n{counted(alone, 'group')} with one point only: in a figure of single points" if alone else ""
+    found = []
+    for number, part in enumerate(_parts(panels, PANELS), start=1):
+        figure = stacked(part, title, subtitle + left, "nodes x ranks per node")
+        name = "stall" if number == 1 else f"stall-{number}"
+        found.append(Drawing(name=name, caption=_part_of(title, number, panels, PANELS), figure=figure))
+    return found
+
+
+def _single_points(panels: list[Bars], subtitle: str) -> list[Drawing]:
+    """Groups that were measured at one point show no growth: a bar each, in one chart."""
+    title = "Stall of a checkpoint where there is one point only: phases of the slowest rank"
+    found = []
+    for number, part in enumerate(_parts(panels, LARGEST), start=1):
+        caption = _part_of(title, number, panels, LARGEST)
+        found.append(Drawing(name=f"points-{number}", caption=caption, figure=strips(part, title, subtitle)))
+    return found
+
+
+def _parts(panels: list[Bars], most: int) -> list[list[Bars]]:
+    ordered = sorted(panels, key=lambda panel: -max(item.value or 0.0 for item in panel.stall))
+    return [ordered[at : at + most] for at in range(0, len(ordered), most)]
+
+
+def _part_of(title: str, number: int, panels: list[Bars], most: int) -> str:
+    parts = -(-len(panels) // most)
+    return f"{title}, {number} of {parts}" if parts > 1 else title
 
 
 def key(metric: Metric, part: str = "") -> str:
@@ -101,6 +140,7 @@ def _row(group: Group, each: Pool) -> Row:
         "group": group.title,
         "setting": setting(group),
         **group.key,
+        "virtual_nodes": bool(group.first["virtual_nodes"]),
         "nodes": each.nodes,
         "ranks_per_node": each.ranks_per_node,
         "ranks": each.ranks,
@@ -188,11 +228,9 @@ def _common(settings: list[str]) -> str:
 def _bars(rows: list[Row]) -> Bars:
     smallest = rows[0]
     same = [row for row in rows if row["ranks_per_node"] == smallest["ranks_per_node"] and row["stall_s"] is not None]
-    ideal = {
-        row["nodes"]: smallest["stall_s"] * smallest["nodes"] / row["nodes"]
-        for row in same
-        if smallest["stall_s"] is not None
-    }
+    # Virtual nodes share one disk: there is no N-th of the time to hope for.
+    hope = smallest["stall_s"] is not None and not smallest["virtual_nodes"]
+    ideal = {row["nodes"]: smallest["stall_s"] * smallest["nodes"] / row["nodes"] for row in same if hope}
     return Bars(
         title=_panel_title(smallest),
         labels=[f"{row['nodes']} x {row['ranks_per_node']}" for row in rows],

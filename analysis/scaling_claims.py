@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import mean
 
+from analysis.deciding import MECHANISM_NOTE, Decision, grows, placed, slope_words
 from analysis.finding import Finding, counted, not_measured, signed
 from analysis.pooling import Group, Pool, Row
 from analysis.stats import Fit, fit_line, median_interval
@@ -17,21 +18,34 @@ from analysis.stats import Fit, fit_line, median_interval
 _BESIDE = (
     "Look at waits before the save, at the steps beside it (write-back, clock rates), and at the control's."
 )
+_UNSEEN = "Read the tracer's warnings; writes by mmap, sendfile or io_uring are unseen."
+_REWRITTEN = (
+    "Bytes were written and then written over, or removed: headers that are finished at the end, a file written "
+    "twice, a temporary file. Writers and write seconds hold; take the bytes from the disk."
+)
 AGREE_SHARE = 0.10
 """Overhead and stall may differ by this share of the stall: the steps beside a save differ by as much."""
 WAIT_SHARE = 0.5
 """The others wait when together they idle at least this share of (N-1) x stall."""
+GROWTH = 0.10
+"""Growth over the measured nodes that an interval must exclude, as a share of the stall, to speak against any."""
 SPREAD_SHARE = 0.5
 """An interval wider than half its median hides any effect smaller than that."""
 STRAGGLE_SHARE, STRAGGLE_S = 0.10, 0.010
 """A rank straggles when it is alone behind by this share of the stall, and by more than time slices."""
+STRAGGLE_RUNS = 2
+"""One run's slow rank may be anything; the same one in another run is not chance."""
+LARGER_SHARE = 1.5
+"""A rank with so many times its peers' bytes takes longer by its task: uneven shares, not straggling."""
+NOTICED_BYTES = 4096
+"""A page: what trace and disk differ by below it is a header, and says nothing of unseen writes."""
 
 
 def findings(group: Group) -> list[Finding]:
     """All findings of a group, in the order of their codes."""
     return [
         finding
-        for claim in (grows, one_writer, overhead_agrees, coverage, spread, straggler)
+        for claim in (growth, one_writer, overhead_agrees, coverage, spread, straggler)
         if (finding := claim(group)) is not None
     ]
 
@@ -57,7 +71,17 @@ def _why_nothing(group: Group) -> str:
     return next((pool.reason for pool in group.pools if pool.reason), "no checkpoints")
 
 
-def grows(group: Group) -> Finding | None:
+def stall_grows(group: Group) -> tuple[Fit, Decision]:
+    """The line of the stall over nodes, and whether it rises: one verdict for all that speak of it."""
+    fit = stall_fit(group)
+    stalls = [(pool.nodes, pool.over_saves("stall_s").value) for pool in _measured(group)]
+    nodes = [n for n, _ in stalls]
+    span = max(nodes, default=0) - min(nodes, default=0)
+    least = min((value for _, value in stalls if value is not None), default=0.0)
+    return fit, grows(fit, GROWTH * least / span if span else 0.0, "s per node", "node")
+
+
+def growth(group: Group) -> Finding | None:
     """SC01: the stall grows with nodes under one writer. No finding where the plan has several writers."""
     code, claim = "SC01", "the stall grows with nodes under one writer"
     pools = _measured(group)
@@ -66,27 +90,25 @@ def grows(group: Group) -> Finding | None:
     evidence = _evidence(group.pools)
     if not pools:
         return not_measured(code, claim, group.title, _why_nothing(group), evidence)
-    fit = stall_fit(group)
-    if fit.slope is None or fit.slope_low is None or fit.slope_high is None:
-        return not_measured(code, claim, group.title, f"node counts: {fit.reason}", evidence, unit="s/node")
-    supports = fit.slope_low > 0
-    slope, low, high = map(signed, (fit.slope, fit.slope_low, fit.slope_high))
-    numbers = f"{slope} s per node [{low}, {high}], {counted(fit.n, 'run')}"
-    words = "grows" if supports else ("shrinks" if fit.slope_high < 0 else "does not grow measurably")
+    fit, decision = stall_grows(group)
+    if decision.side is None:
+        return not_measured(code, claim, group.title, str(decision.reason), evidence, unit="s/node")
+    supports, virtual = decision.side == "above", bool(group.first["virtual_nodes"])
+    words = {"above": "grows", "below": "shrinks", "within": "does not grow measurably"}[decision.side]
+    where = f" ({MECHANISM_NOTE})" if virtual else ""
+    advice = "Let each node or rank write its share; one writer sets the pace of all."
     return Finding(
         code=code,
         claim=claim,
         verdict="supports" if supports else "contradicts",
-        level="warning" if supports else "ok",
+        level=("info" if virtual else "warning") if supports else "ok",
         group=group.title,
-        sentence=f"the stall {words} with nodes: {numbers}",
+        sentence=f"the stall {words} with nodes: {slope_words(fit, 's per node')}{where}",
         value=fit.slope,
         unit="s/node",
         low=fit.slope_low,
         high=fit.slope_high,
-        recommendation="Let each node or rank write its share; one writer sets the pace of all."
-        if supports
-        else None,
+        recommendation=None if virtual else advice,
         evidence=evidence,
     )
 
@@ -149,28 +171,32 @@ def overhead_agrees(group: Group) -> Finding:
     assert apart.value is not None
     assert apart.low is not None
     assert apart.high is not None
-    stall = mean(stalls.values())
+    stall, names = mean(stalls.values()), [run["run"] for run, _ in runs]
     allowed = AGREE_SHARE * stall
     numbers = (
         f"{signed(apart.value)} s [{signed(apart.low)}, {signed(apart.high)}] over {counted(apart.n, 'run')}"
     )
-    agrees = apart.low <= allowed and apart.high >= -allowed
-    if agrees and apart.high - apart.low > stall:
+    if apart.high - apart.low > stall:
         reason = f"overhead per checkpoint less stall scatters by more than the stall: {numbers}"
-        return not_measured(code, claim, group.title, reason, [run["run"] for run, _ in runs], unit="s")
+        return not_measured(code, claim, group.title, reason, names, unit="s")
+    decision = placed(apart.low, apart.high, apart.n, -allowed, allowed)
+    if decision.side is None:
+        reason = f"{decision.reason}: overhead per checkpoint less stall {numbers}, {allowed:.4g} s counts as equal"
+        return not_measured(code, claim, group.title, reason, names, unit="s")
+    agrees = decision.side == "within"
     return Finding(
         code=code,
         claim=claim,
         verdict="supports" if agrees else "contradicts",
         level="ok" if agrees else "warning",
         group=group.title,
-        sentence=f"overhead per checkpoint less stall: {numbers}; {allowed:.4g} s counts as equal",
+        sentence=f"overhead per checkpoint less stall: {numbers}; {allowed:.4g} s counts as equal{decision.note}",
         value=apart.value,
         unit="s",
         low=apart.low,
         high=apart.high,
-        recommendation=None if agrees else _BESIDE,
-        evidence=[run["run"] for run, _ in runs],
+        recommendation=_BESIDE,
+        evidence=names,
     )
 
 
@@ -185,24 +211,36 @@ def coverage(group: Group) -> Finding:
         reason = open_["coverage_reason"] if open_ else "no checkpoints"
         return not_measured(code, claim, group.title, reason, _evidence(group.pools), unit="fraction")
     low, high = min(save["coverage_min"] for save in known), max(save["coverage_max"] for save in known)
-    where = f"; {len(broken)} of {len(saves)} checkpoints outside the format's interval" if broken else ""
-    worst = min(broken or known, key=lambda save: save["coverage_min"])
+    numbers = f"traced over on-disk bytes: {low:.4f} to {high:.4f}"
+    if not broken:
+        return Finding(
+            code=code, claim=claim, verdict="contradicts", level="ok", group=group.title, sentence=numbers, value=low,
+            unit="fraction", low=low, high=high, evidence=_evidence(group.pools),
+        )  # fmt: skip
+    worst = max(broken, key=_bytes_apart)
+    traced, disk = worst["off_traced_bytes"], worst["off_disk_bytes"]
+    above = traced > disk
     return Finding(
         code=code,
         claim=claim,
-        verdict="supports" if broken else "contradicts",
-        level="critical" if broken else "ok",
+        verdict="supports",
+        level="critical" if _bytes_apart(worst) >= NOTICED_BYTES else "info",
         group=group.title,
-        sentence=f"traced over on-disk bytes: {low:.4f} to {high:.4f}{where}",
-        value=worst["coverage_min"],
+        sentence=f"rank {worst['off_rank']} in checkpoint {worst['generation']} of {worst['run']}: {traced} bytes "
+        f"traced, {disk} on disk, {abs(traced - disk)} too {'many' if above else 'few'}; {numbers}; {len(broken)} of "
+        f"{len(saves)} checkpoints outside the format's interval",
+        value=worst["coverage_max"] if above else worst["coverage_min"],
         unit="fraction",
         low=low,
         high=high,
-        recommendation="Read the tracer's warnings; writes by mmap, sendfile or io_uring are unseen."
-        if broken
-        else None,
-        evidence=sorted({save["run"] for save in broken}) or _evidence(group.pools),
+        recommendation=_REWRITTEN if above else _UNSEEN,
+        evidence=sorted({save["run"] for save in broken}),
     )
+
+
+def _bytes_apart(save: Row) -> int:
+    """By how many bytes trace and disk differ on the rank where they differ most."""
+    return abs(int(save["off_traced_bytes"]) - int(save["off_disk_bytes"]))
 
 
 def spread(group: Group) -> Finding:
@@ -243,6 +281,11 @@ def straggler(group: Group) -> Finding:
         reason = "no run has more than one rank" if _measured(group) else _why_nothing(group)
         return not_measured(code, claim, group.title, reason, _evidence(group.pools), unit="s")
     found = [item for pool in pools for item in _stragglers(pool)]
+    once = [item for item in found if len(item[2]) < STRAGGLE_RUNS]
+    found = [item for item in found if item not in once]
+    if once and not found:
+        reason = f"seen in one run only, which may be chance: {'; '.join(sentence for _, sentence, _ in once)}"
+        return not_measured(code, claim, group.title, reason, once[0][2], unit="s")
     if not found:
         unclear = next((s["clock_reason"] for p in pools for s in p.checkpoints() if s["clock_reason"]), None)
         if unclear:
@@ -294,6 +337,7 @@ def _usual(saves: Sequence[Row], who: str, by: str) -> tuple[int, float] | None:
         (save[who], save[by])
         for save in saves
         if save[by] is not None
+        and not (who == "slowest" and (save["slowest_over_peers"] or 0.0) >= LARGER_SHARE)
         and save[by] > max(STRAGGLE_SHARE * save["stall_s"], STRAGGLE_S, 2 * (save["clock_error_s"] or 0.0))
     ]
     ranks = Counter(rank for rank, _ in behind)

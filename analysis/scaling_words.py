@@ -5,6 +5,8 @@ Sentences only; each number is a pool's, a row's or the fit's.
 
 from __future__ import annotations
 
+from statistics import median
+
 from analysis.finding import counted, signed
 from analysis.pooling import Group, Pool, Row, writers
 from analysis.scaling_claims import stall_fit
@@ -69,16 +71,25 @@ def _most(saves: list[Row], column: str) -> str:
 def _who_waited(each: Pool) -> list[str]:
     if each.ranks < 2:
         return []
-    after, inside = each.over_saves("others_wait_after_s"), each.over_saves("others_wait_inside_s")
-    waited = (after.value or 0.0) + (inside.value or 0.0)
-    idle, before = each.over_saves("others_idle_rank_s"), each.over_saves("wait_before_s")
-    words = f"The other ranks waited {waited:.4g} s each for it, {idle.value:.4g} rank-seconds in all"
+    waited, before = _others_waited(each), each.over_saves("wait_before_s")
+    total = waited * (each.ranks - 1)
+    words = f"All ranks but the slowest waited {waited:.4g} s each in the mean, {total:.4g} rank-seconds in all"
     saves = [save for save in each.checkpoints() if save["last_to_arrive"] is not None]
     if not before.value:
         return [f"{words}; before the save nobody waited."]
     last = _most(saves, "last_to_arrive") if saves else "not measured"
     waited_before = f"before the save they waited up to {before.value:.4g} s, which is in no stall"
     return [f"{words}; {waited_before}; last to arrive: {last}."]
+
+
+def _others_waited(each: Pool) -> float:
+    """Seconds that a rank waited for others, the mean over all but the slowest: median over runs of checkpoints."""
+    waited = [
+        median(save["others_wait_after_s"] + save["others_wait_inside_s"] for save in saves)
+        for saves in each.saves.values()
+        if saves
+    ]
+    return float(median(waited))
 
 
 def _fit_words(group: Group) -> str:

@@ -19,9 +19,10 @@ import polars as pl
 from analysis import darshan_import
 from analysis.cli import Answer, Question, main
 from analysis.finding import Finding
+from analysis.in_short import Measure
 from analysis.more_writers import alone, predicted, same_storage, storage
 from analysis.pooling import Group, Pool, Row, pool, writers
-from analysis.single_writer_claims import findings, many_nodes
+from analysis.single_writer_claims import LONGER_RATIO, LONGER_S, USUAL_OF, findings, many_nodes
 from analysis.single_writer_show import drawings, paragraphs, views
 from analysis.stats import Interval, median_interval
 from analysis.tables import Tables
@@ -52,7 +53,6 @@ METRICS = {
     "slow_put_s": "put_reason",
     "slow_fsync_s": "put_reason",
     "on_s": "on_reason",
-    "left_in_memory": "io_reason",
     "written_over_stored": "written_reason",
 }
 """Column of a checkpoint -> the one that says why it may be empty."""
@@ -63,6 +63,11 @@ class SingleWriter(Question):
 
     name = "single_writer"
     asks = "Which ranks wrote the checkpoint, how many at once, who waited, and what would more writers change?"
+    measures = (
+        Measure(column="serial_share", words="one rank works alone for this share of the stall:", unit="share"),
+        Measure(column="others_idle_rank_s", words="the others idle", unit="rank-s"),
+        Measure(column="writers_at_once_mean", words="writers at once are on average", unit="ratio"),
+    )
 
     def __init__(self) -> None:
         self.generation: int | None = None
@@ -96,6 +101,7 @@ class SingleWriter(Question):
         return darshan_import.answer(self.name, self.darshan, self.below, self.state_bytes)
 
     def answer(self, tables: Tables, pool_commits: bool = False) -> Answer:
+        self._check(tables)
         tables = _with_reasons(tables)
         groups = pool(tables, pool_commits)
         shared = _shared(tables)
@@ -108,6 +114,14 @@ class SingleWriter(Question):
         return Answer(
             question=self.name, rows=rows, findings=found, left_out=left_out, notes=paragraphs(rows)
         )
+
+    def _check(self, tables: Tables) -> None:
+        """Whether any run has the checkpoint that is to be drawn. Raises SpecError that names those there are."""
+        there = sorted(set(tables.saves["generation"].to_list()))
+        if self.generation is None or self.generation in there:
+            return
+        known = f"checkpoints {there[0]} to {there[-1]}" if there else "no checkpoints"
+        raise SpecError(f"--checkpoint {self.generation}: these runs have {known}")
 
     def views(self, answer: Answer) -> list[View]:
         if self.darshan is not None:
@@ -142,6 +156,8 @@ class SingleWriter(Question):
             "shared_by_nodes": max((item["nodes"] for item in ours), default=None),
             "files_known": not each.checkpoints() or any(s["bytes_reason"] is None for s in each.checkpoints()),
             **_longest_fsync(each),
+            **_longest_work(each),
+            "fsync_calls_most": _most_fsyncs(each),
             "deferred_s": each.over_runs("deferred_s").value,
             "evidence": each.evidence,
         }  # fmt: skip
@@ -159,9 +175,6 @@ def _with_reasons(tables: Tables) -> Tables:
         on_reason=pl.when(pl.col("background_s") > 0)
         .then(pl.lit("it is written behind the stall, as its strategy means it"))
         .otherwise(pl.coalesce("clock_reason", "trace_reason", pl.lit(untimed))),
-        left_in_memory=pl.when((pl.col("written_chars_bytes") > 0) & (pl.col("background_s") == 0)).then(
-            (1 - pl.col("storage_bytes") / pl.col("written_chars_bytes")).clip(lower_bound=0)
-        ),
         written_over_stored=pl.col("written_bytes") / pl.col("checkpoint_bytes"),
         put_reason=pl.coalesce("trace_reason", "writing_reason", pl.lit(untimed)),
         idle_reason=pl.lit("one rank waits for nobody"),
@@ -176,12 +189,14 @@ def _beside_others(rows: list[Row]) -> list[Row]:
         by_storage[same_storage(row)].append(row)
     seen = {key: storage(mine) for key, mine in by_storage.items()}
     alike = ("framework", "strategy", "format", "model", "site", "nodes", "ranks_per_node", "faults")
-    durable = {tuple(row[name] for name in alike): row["per_writer_bytes_per_s"] for row in rows if row["durable"]}
+    durable = {tuple(row[name] for name in alike): row for row in rows if row["durable"]}
+    none: Row = {"per_writer_bytes_per_s": None, "per_writer_runs": 0}
+    twins = [durable.get(tuple(row[name] for name in alike), none) for row in rows]
     return [
         row
         | predicted(row, seen[same_storage(row)], alone(row, by_storage[same_storage(row)]))
-        | {"durable_bytes_per_s": durable.get(tuple(row[name] for name in alike))}
-        for row in rows
+        | {"durable_bytes_per_s": twin["per_writer_bytes_per_s"], "durable_runs": twin["per_writer_runs"]}
+        for row, twin in zip(rows, twins, strict=True)
     ]
 
 
@@ -217,6 +232,31 @@ def _usual(each: Pool, column: str) -> Any:
     values = Counter(save[column] for save in each.checkpoints() if save[column] is not None)
     value, count = values.most_common(1)[0] if values else (None, 0)
     return value if 2 * count > sum(values.values()) else None
+
+
+def _longest_work(each: Pool) -> Row:
+    """The checkpoint whose slowest rank worked longest beside the usual one of its run, and how many stand out."""
+    found = []
+    for saves in each.saves.values():
+        # The first save fills pools and opens what stays open: it is always longer, and nobody's fault.
+        later = [save for save in saves if save["generation"] > min(each["generation"] for each in saves)]
+        if len(later) >= USUAL_OF:
+            usual = median(save["own_max_s"] for save in later)
+            found += [(save["own_max_s"] - usual, usual, save) for save in later]
+    names = ("longer_s", "usual_own_s", "longest_own_s", "longer_rank", "longer_where")
+    if not found:
+        return dict.fromkeys(names) | {"longer_saves": 0}
+    by, usual, save = max(found, key=lambda item: item[0])
+    where = f"checkpoint {save['generation']} of {save['run']}"
+    out = sum(by >= LONGER_S and save["own_max_s"] >= LONGER_RATIO * usual for by, usual, save in found)
+    values = (by, usual, save["own_max_s"], save["slowest"], where)
+    return dict(zip(names, values, strict=True)) | {"longer_saves": out}
+
+
+def _most_fsyncs(each: Pool) -> int | None:
+    """Most fsync calls of all ranks in a checkpoint; None where some rank's are not known in some checkpoint."""
+    calls = [save["fsync_calls"] for save in each.checkpoints()]
+    return max(calls) if calls and None not in calls else None
 
 
 def _longest_fsync(each: Pool) -> Row:

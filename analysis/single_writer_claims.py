@@ -1,4 +1,4 @@
-"""The findings SW01 to SW09: who wrote while who waited, and what the storage had to do with it.
+"""The findings SW01 to SW10: who wrote while who waited, and what the storage had to do with it.
 
 Thresholds stand here with their reasons. SC01 to SC06 and ME01 to ME03 are other questions' claims:
 growth of the stall alone, uneven shares, coverage and spread are not said again. Nothing is printed.
@@ -9,29 +9,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from analysis.finding import Finding, counted, not_measured, signed
+from analysis.deciding import MECHANISM_NOTE, placed, slope_words
+from analysis.finding import Finding, counted, not_measured
+from analysis.more_writers import ONE_AT_A_TIME, WRITING_SHARE, together
 from analysis.own import is_own
 from analysis.pooling import Group, Row
-from analysis.scaling_claims import WAIT_SHARE, stall_fit
+from analysis.scaling_claims import STRAGGLE_RUNS, WAIT_SHARE, stall_grows
 
 PAPER = "arXiv 2012.00825"
 ALL = "all frameworks"
-GROWTH = 0.10
-"""Growth over the measured nodes that an interval must exclude, as a share of the stall, to speak against any."""
 SLOW_RATIO, SLOW_S = 1.5, 0.010
 """A writer is slow where each of its bytes takes half as long again as its peers', and it shows in the stall."""
+LONGER_RATIO, LONGER_S, USUAL_OF = 1.5, 0.25, 3
+"""One checkpoint stands out at half as long again as the usual of its run, by a quarter second, of three or more
+behind the first."""
 FSYNC_RATIO, FSYNC_S = 3.0, 0.050
 """A single fsync stands out at three times the usual one, and above what one full device cache costs anywhere."""
 ON_SHARE, ON_S = 0.10, 0.010
 """A rank works on when it is behind the others by this share of the stall, and by more than time slices."""
 CACHED_RATIO = 1.5
 """Buffered writes are faster than durable ones by so much only where memory takes them."""
-LEFT_SHARE, DRAIN_S = 0.1, 0.1
-"""What tells memory's speed without durable runs: bytes that went to no device, or a drain that one can notice."""
-ONE_AT_A_TIME = 1.25
-"""Writers at once, on average, below which several writers in fact take turns."""
-WRITING_SHARE = 0.25
-"""Share of the stall in which somebody must write before turns cost anything: few writes meet by chance only."""
 NO_GAIN = 1.25
 """Several writers that together are not a quarter faster than one gain too little to be told from noise."""
 WRITTEN_TWICE = 1.5
@@ -39,9 +36,9 @@ WRITTEN_TWICE = 1.5
 
 
 def findings(group: Group, rows: Sequence[Row]) -> list[Finding]:
-    """SW01 and SW03 to SW09 for one group; `rows` are its rows."""
+    """SW01 and SW03 to SW10 for one group; `rows` are its rows."""
     found = [growth(group, rows)] if _one_writer(rows) else []
-    found += [claim(group.title, rows) for claim in (same_path, slow_writer, works_on, cached, slow_fsync)]
+    found += [claim(group.title, rows) for claim in (same_path, slow_writer, works_on, cached, slow_fsync, slower_once)]
     return found + [claim(group.title, rows) for claim in (turns, no_gain) if not _one_writer(rows)]
 
 
@@ -66,34 +63,33 @@ def growth(group: Group, rows: Sequence[Row]) -> Finding:
     code = "SW01"
     claim = f"checkpoint overhead grows with scale because one writer works while all others wait ({PAPER})"
     wide = [row for row in rows if row["ranks"] > 1 and row["stall_s"] is not None]
-    fit = stall_fit(group)
-    if not wide or fit.slope is None or fit.slope_low is None or fit.slope_high is None:
-        reason = "no run has more than one rank" if not wide else f"node counts: {fit.reason}"
+    fit, decision = stall_grows(group)
+    if not wide or fit.slope is None:
+        reason = "no run has more than one rank" if not wide else str(decision.reason)
         return not_measured(code, claim, group.title, reason, _evidence(rows), unit="s/node")
     largest = max(wide, key=lambda row: row["ranks"])
     if largest["writers_seen_max"] is None or largest["idle_share"] is None:
         reason = largest["writers_seen_reason"] or largest["idle_share_reason"] or "no trace"
         return not_measured(code, claim, group.title, reason, _evidence(rows), unit="s/node")
-    grows, waits = fit.slope_low > 0, largest["idle_share"] >= WAIT_SHARE and largest["writers_seen_max"] == 1
-    slope, low, high = map(signed, (fit.slope, fit.slope_low, fit.slope_high))
-    if waits and not grows and fit.slope_high * _span(wide) > GROWTH * min(row["stall_s"] for row in wide):
-        reason = f"the spread between runs is too large to tell: {slope} s per node [{low}, {high}]"
-        return not_measured(code, claim, group.title, reason, _evidence(rows), unit="s/node")
-    where = " (one machine: mechanism, not scaling)" if largest["virtual_nodes"] else ""
+    waits = largest["idle_share"] >= WAIT_SHARE and largest["writers_seen_max"] == 1
+    if waits and decision.side is None:
+        return not_measured(code, claim, group.title, str(decision.reason), _evidence(rows), unit="s/node")
+    virtual = bool(largest["virtual_nodes"])
     return _claim(
-        code, claim, group.title, grows and waits, rows, value=fit.slope, unit="s/node", low=fit.slope_low,
-        high=fit.slope_high, sentence=f"the stall changes by {slope} s per node [{low}, {high}]; at {largest['place']} "
+        code, claim, group.title, decision.side == "above" and waits, rows, value=fit.slope, unit="s/node",
+        low=fit.slope_low, high=fit.slope_high, level="info" if virtual else "warning",
+        sentence=f"the stall changes by {slope_words(fit, 's per node')}; at {largest['place']} "
         f"{largest['writers_seen_max']} of {largest['ranks']} ranks wrote and the others waited "
-        f"{100 * largest['idle_share']:.0f} % of their stall{where}",
-        recommendation="Let every rank or node write its share, or take the writing off the critical path.",
-        for_developers="Offer a save in which each rank writes its share, and one that returns before it is written.",
+        f"{100 * largest['idle_share']:.0f} % of their stall{_where(largest)}",
+        recommendation=None if virtual else "Let every rank or node write its share, or take the writing off the "
+        "critical path.",
+        for_developers=None if virtual else "Offer a save in which each rank writes its share, and one that returns "
+        "before it is written.",
     )  # fmt: skip
 
 
-def _span(rows: Sequence[Row]) -> int:
-    """Nodes between the fewest and the most."""
-    nodes = [row["nodes"] for row in rows]
-    return int(max(nodes) - min(nodes))
+def _where(row: Row) -> str:
+    return f" ({MECHANISM_NOTE})" if row["virtual_nodes"] else ""
 
 
 def many_nodes(rows: Sequence[Row]) -> list[Finding]:
@@ -151,7 +147,11 @@ def slow_writer(group: str, rows: Sequence[Row]) -> Finding:
         return not_measured(code, claim, group, reason or "no writers", _evidence(rows), unit="ratio")
     # A different rank each time is the machine's unrest, no slow writer.
     slow = [row for row in known if row["slow_ratio"] >= SLOW_RATIO and row["slow_by_s"] >= SLOW_S]
-    hit = [row for row in slow if row["slow_rank"] is not None]
+    named = [row for row in slow if row["slow_rank"] is not None]
+    hit = [row for row in named if row["runs"] >= STRAGGLE_RUNS]
+    if named and not hit:
+        reason = f"rank {named[0]['slow_rank']} is slower in one run only, which may be chance, at {named[0]['place']}"
+        return not_measured(code, claim, group, reason, named[0]["evidence"], unit="ratio")
     row, holds = max(hit or known, key=lambda each: each["slow_ratio"]), bool(hit)
     fsync = row["slow_fsync_s"] >= row["slow_put_s"] / 2
     who = f"rank {row['slow_rank']}" if row["slow_rank"] is not None else "no single rank"
@@ -189,27 +189,68 @@ def cached(group: str, rows: Sequence[Row]) -> Finding:
     if rows and rows[0]["durable"]:
         return _claim(code, claim, group, False, rows, sentence="the data was fsynced before the save returned")
     twins = [row for row in rows if row["durable_bytes_per_s"] and row["per_writer_bytes_per_s"]]
-    kept = [row for row in rows if row["left_in_memory"] is not None]
-    tip = "Run with durable = true before planning with this speed."
-    if twins:
-        row = max(twins, key=lambda each: each["per_writer_bytes_per_s"] / each["durable_bytes_per_s"])
-        ratio = row["per_writer_bytes_per_s"] / row["durable_bytes_per_s"]
-        sentence = f"a writer gets {row['per_writer_bytes_per_s'] / 1e6:.4g} MB/s buffered and "
-        sentence += f"{row['durable_bytes_per_s'] / 1e6:.4g} MB/s durable, at {row['place']}"
-        return _claim(
-            code, claim, group, ratio >= CACHED_RATIO, twins, value=ratio, unit="ratio", sentence=sentence,
-            recommendation=tip,
-        )  # fmt: skip
-    drained = max((row["deferred_s"] or 0.0 for row in rows), default=0.0)
-    left = max((row["left_in_memory"] for row in kept), default=0.0)
-    if left < LEFT_SHARE and drained >= DRAIN_S:
-        sentence = f"write-back went on for {drained:.3g} s after the last save had returned"
-        return _claim(code, claim, group, True, rows, value=drained, unit="s", sentence=sentence, recommendation=tip)
-    if left < LEFT_SHARE:
-        reason = "nothing was fsynced, and no durable runs beside these show the disk's speed"
-        return not_measured(code, claim, group, reason, _evidence(rows), unit="ratio")
-    sentence = f"{100 * left:.0f} % of the bytes had not gone to any device when the save returned"
-    return _claim(code, claim, group, True, kept, value=left, unit="fraction", sentence=sentence, recommendation=tip)
+    if twins and (found := _beside_durable(code, claim, group, twins)):
+        return found
+    # What Linux counts as written is what became dirty in memory: only that nothing was synced is known for sure.
+    unsynced = [row for row in rows if row["fsync_calls_most"] == 0]
+    if not unsynced:
+        return not_measured(code, claim, group, _synced(rows), _evidence(rows), unit="s")
+    row = max(unsynced, key=lambda each: (each["deferred_s"] or 0.0, each["ranks"]))
+    drained = row["deferred_s"]
+    after = "how long write-back went on after the last save was not recorded"
+    if drained is not None:
+        took = f"{drained:.3f} s" if drained >= 0.001 else "less than 0.001 s"
+        after = f"after the last save it took {took} until the host had no more to write back"
+    return _claim(
+        code, claim, group, True, unsynced, value=drained, unit="s", level="info", recommendation=_DURABLE,
+        sentence=f"buffered and not synced: the page cache took it; {after}, at {row['place']}",
+    )  # fmt: skip
+
+
+_DURABLE = "Run with durable = true before planning with this speed."
+
+
+def _beside_durable(code: str, claim: str, group: str, twins: Sequence[Row]) -> Finding | None:
+    """The verdict by durable runs of the same kind; None where their rates cannot tell."""
+    row = max(twins, key=lambda each: each["per_writer_bytes_per_s"] / each["durable_bytes_per_s"])
+    ratio, low, high = (
+        row[f"per_writer{bound}_bytes_per_s"] / row["durable_bytes_per_s"] for bound in ("", "_low", "_high")
+    )
+    decision = placed(low, high, min(row["per_writer_runs"], row["durable_runs"]), top=CACHED_RATIO)
+    if decision.side is None:
+        return None
+    return _claim(
+        code, claim, group, decision.side == "above", twins, value=ratio, low=low, high=high, unit="ratio",
+        sentence=f"a writer gets {row['per_writer_bytes_per_s'] / 1e6:.4g} MB/s buffered and "
+        f"{row['durable_bytes_per_s'] / 1e6:.4g} MB/s durable, at {row['place']}{decision.note}",
+        recommendation=_DURABLE,
+    )  # fmt: skip
+
+
+def _synced(rows: Sequence[Row]) -> str:
+    """Why buffered runs do not tell whose speed they show."""
+    beside = "no durable runs beside these, enough of them, show the disk's speed"
+    calls = max((row["fsync_calls_most"] or 0 for row in rows), default=0)
+    if calls:
+        return f"buffered, yet its mechanism synced {counted(calls, 'time')} in a checkpoint, and {beside}"
+    return f"whether anything was synced is not in the trace, and {beside}"
+
+
+def slower_once(group: str, rows: Sequence[Row]) -> Finding:
+    """SW10: the rank that works longest took far longer in one checkpoint than in the others of its run."""
+    code, claim = "SW10", "in some checkpoints the slowest rank worked far longer than in the others of its run"
+    known = [row for row in rows if row["longer_s"] is not None]
+    if not known:
+        reason = f"no run has {USUAL_OF} checkpoints behind its first, to tell the usual one"
+        return not_measured(code, claim, group, reason, _evidence(rows), unit="s")
+    row = max(known, key=lambda each: each["longer_s"])
+    work = f"{row['longest_own_s']:.3g} s, the usual one of that run {row['usual_own_s']:.3g} s, at {row['place']}"
+    return _claim(
+        code, claim, group, row["longer_saves"] > 0, known, value=row["longer_s"], unit="s",
+        sentence=f"{row['longer_saves']} of {counted(row['checkpoints'], 'checkpoint')} stand out; furthest is rank "
+        f"{row['longer_rank']} in {row['longer_where']}: {work}",
+        recommendation="Look at what else ran on that rank's node and on the storage then: every rank waits for it.",
+    )  # fmt: skip
 
 
 def slow_fsync(group: str, rows: Sequence[Row]) -> Finding:
@@ -238,13 +279,20 @@ def turns(group: str, rows: Sequence[Row]) -> Finding:
         reason = next((row["writers_at_once_mean_reason"] for row in rows if row["writers_at_once_mean_reason"]), None)
         return not_measured(code, claim, group, reason or "no row has several writers", _evidence(rows), unit="writers")
     row = max(known, key=lambda each: each["writers_seen_max"])
-    turns_ = row["writers_at_once_mean"] < ONE_AT_A_TIME
+    words = f"{row['writers_seen_max']} ranks write, {row['writers_at_once_mean']:.2f} at once on average and "
+    words += f"{row['writers_at_once_max']} at most; somebody writes in {100 * row['writing_share']:.0f} % of the stall"
+    words += f", at {row['place']}"
+    if row["virtual_nodes"] and row["ranks_per_core"] > 1:
+        reason = f"{row['ranks_per_core']:g} ranks share a core, so they take turns anyway: {words}"
+        return not_measured(code, claim, group, reason, row["evidence"], unit="writers")
+    low, high = row["writers_at_once_mean_low"], row["writers_at_once_mean_high"]
+    decision = placed(low, high, row["writers_at_once_mean_runs"], bottom=ONE_AT_A_TIME)
+    if decision.side is None:
+        return not_measured(code, claim, group, f"{decision.reason}: {words}", row["evidence"], unit="writers")
     return _claim(
-        code, claim, group, turns_ and row["writing_share"] >= WRITING_SHARE, known, unit="writers",
-        value=row["writers_at_once_mean"],
-        sentence=f"{row['writers_seen_max']} ranks write, {row['writers_at_once_mean']:.2f} at once on average and "
-        f"{row['writers_at_once_max']} at most; somebody writes in {100 * row['writing_share']:.0f} % of the stall, "
-        f"at {row['place']}",
+        code, claim, group, decision.side == "below" and row["writing_share"] >= WRITING_SHARE, known, unit="writers",
+        value=row["writers_at_once_mean"], low=low, high=high, level="info" if row["virtual_nodes"] else "warning",
+        sentence=f"{words}{decision.note}{_where(row)}",
         recommendation="Look for a lock, a token or a collective between the writers.",
         for_developers="Let writers start together: collectives before the writing, none between.",
     )  # fmt: skip
@@ -260,14 +308,19 @@ def no_gain(group: str, rows: Sequence[Row]) -> Finding:
         reason = reason or "no run with one writer of this framework and format beside these"
         return not_measured(code, claim, group, reason, _evidence(rows), unit="ratio")
     row = max(known, key=lambda each: each["writers_seen_max"])
-    if row["runs"] < 2:
-        return not_measured(code, claim, group, "one run", row["evidence"], unit="ratio")
-    ratio = row["aggregate_bytes_per_s"] / row["alone_bytes_per_s"]
+    alone = row["alone_bytes_per_s"]
+    ratio, low, high = (row[f"aggregate{bound}_bytes_per_s"] / alone for bound in ("", "_low", "_high"))
     where = "; one machine's storage, which says nothing of a cluster's" if row["virtual_nodes"] else ""
+    words = f"{row['writers_seen_max']} writers get {row['aggregate_bytes_per_s'] / 1e6:.4g} MB/s together, one "
+    words += f"alone {alone / 1e6:.4g} MB/s, at {row['place']}{where}"
+    decision = placed(low, high, row["aggregate_runs"], bottom=NO_GAIN)
+    apart = None if ratio >= NO_GAIN else together(row)
+    if decision.side is None or apart:
+        # Writers that hardly ever meet cannot show what the storage takes.
+        reason = f"{apart or decision.reason}: {words}"
+        return not_measured(code, claim, group, reason, row["evidence"], unit="ratio")
     return _claim(
-        code, claim, group, ratio < NO_GAIN, known, value=ratio, unit="ratio",
-        level="info" if row["virtual_nodes"] else "warning",
-        sentence=f"{row['writers_seen_max']} writers get {row['aggregate_bytes_per_s'] / 1e6:.4g} MB/s together, one "
-        f"alone {row['alone_bytes_per_s'] / 1e6:.4g} MB/s, at {row['place']}{where}",
+        code, claim, group, decision.side == "below", known, value=ratio, low=low, high=high, unit="ratio",
+        level="info" if row["virtual_nodes"] else "warning", sentence=f"{words}{decision.note}",
         recommendation="Fewer bytes help, more writers do not: leave out copies, or what need not be saved.",
     )  # fmt: skip

@@ -176,16 +176,13 @@ def _more(row: Row) -> list[str]:
 
 
 def drawings(rows: Sequence[Row]) -> list[Drawing]:
-    """A timeline per group: the usual checkpoint at its most ranks. A run that is gone has none."""
+    """A timeline per group: the usual checkpoint at its most ranks, telling ones first. A run that is gone has none."""
     from analysis.timeline import timeline
     from analysis.timeline_figure import drawn
 
     found: list[Drawing] = []
-    for title in dict.fromkeys(row["group"] for row in rows):
-        mine = [row for row in rows if row["group"] == title and row["shown_path"] is not None]
-        row = max(mine, key=lambda each: each["ranks"], default=None)
-        if row is None:
-            continue
+    for row in _told(rows):
+        title = row["group"]
         try:
             lines = timeline(Path(row["shown_path"]), row["shown_generation"])
         except (HpcCkptError, OSError):
@@ -195,3 +192,17 @@ def drawings(rows: Sequence[Row]) -> list[Drawing]:
         figure = drawn(lines, f"Who works and who waits: {title}", what, row["virtual_nodes"])
         found.append(Drawing(name=f"timeline-{len(found) + 1}", caption=caption, figure=figure))
     return found
+
+
+def _told(rows: Sequence[Row]) -> list[Row]:
+    """One row per group, at its most ranks. Each framework and strategy comes once before any comes twice;
+    of these, most ranks first and then the largest stall: there is most to be seen."""
+    groups: dict[str, Row] = {}
+    for row in (row for row in rows if row["shown_path"] is not None):
+        if row["group"] not in groups or row["ranks"] > groups[row["group"]]["ranks"]:
+            groups[row["group"]] = row
+    ordered = sorted(groups.values(), key=lambda row: (-row["ranks"], -(row["stall_s"] or 0.0)))
+    first: dict[tuple[str, str], Row] = {}
+    for row in ordered:
+        first.setdefault((row["framework"], row["strategy"]), row)
+    return [*first.values(), *(row for row in ordered if row is not first[row["framework"], row["strategy"]])]

@@ -109,15 +109,48 @@ def fit_line(x: Sequence[float], y: Sequence[float], confidence: float = CONFIDE
     from scipy import stats
 
     line = stats.linregress(x, y)
-    half = float(stats.t.ppf((1 + confidence) / 2, n - 2)) * float(line.stderr)
+    # Equal values lie on their line; scipy divides by their variance, which is 0.
+    error = float(line.stderr) if len(set(y)) > 1 else 0.0
+    half = float(stats.t.ppf((1 + confidence) / 2, n - 2)) * error
     slope = float(line.slope)
     return Fit(
         slope=slope,
         slope_low=slope - half,
         slope_high=slope + half,
         intercept=float(line.intercept),
-        r2=float(line.rvalue) ** 2,
+        r2=float(line.rvalue) ** 2 if len(set(y)) > 1 else 1.0,
         n=n,
         distinct=distinct,
         confidence=confidence,
     )
+
+
+class LackOfFit(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether groups of repeats depart from a line by more than repeats of one group differ; or why not to be told."""
+
+    p: float | None = None
+    """Chance of such a departure, or a larger one, where the line holds."""
+    f: float | None = None
+    between_repeats: float | None = None
+    """Share of what the line leaves over that lies between repeats."""
+    reason: str | None = None
+
+
+def lack_of_fit(groups: Sequence[tuple[float, Sequence[float]]]) -> LackOfFit:
+    """The F test of lack of fit against pure error, for groups of values that were measured alike, each at one x."""
+    found = [(x, list(values)) for x, values in groups if values]
+    n, m = sum(len(values) for _, values in found), len(found)
+    if len({x for x, _ in found}) < 3:
+        return LackOfFit(reason=f"a line needs at least 3 different values, these have {len({x for x, _ in found})}")
+    if n <= m:
+        return LackOfFit(reason="no repeats tell the scatter of one from the differences between them")
+    from scipy import stats
+
+    line = stats.linregress([x for x, values in found for _ in values], [y for _, values in found for y in values])
+    means = [(x, sum(values) / len(values), values) for x, values in found]
+    pure = sum((y - mean) ** 2 for _, mean, values in means for y in values)
+    lack = sum(len(values) * (mean - line.intercept - line.slope * x) ** 2 for x, mean, values in means)
+    if not pure:
+        return LackOfFit(p=float(not lack), between_repeats=0.0)
+    f = (lack / (m - 2)) / (pure / (n - m))
+    return LackOfFit(p=float(stats.f.sf(f, m - 2, n - m)), f=float(f), between_repeats=float(pure / (pure + lack)))

@@ -20,7 +20,7 @@ import polars as pl
 
 from analysis.tables import TABLES
 from hpcckpt import rundir
-from hpcckpt.rundir import CampaignDir, RunDir, write_bytes
+from hpcckpt.rundir import CampaignDir, RunDir, read_bytes, write_bytes
 
 FILE = "collected.zip"
 _KEYS = "keys.json"
@@ -115,7 +115,7 @@ class Store:
 
     def _load(self) -> None:
         try:
-            content = self.path.read_bytes()
+            content = read_bytes(self.path)
             if content[:SUM_BYTES] != _sum(content[SUM_BYTES:]):
                 return  # the archive's own sums do not cover its members' names
             with zipfile.ZipFile(io.BytesIO(content[SUM_BYTES:])) as archive:
@@ -135,7 +135,8 @@ def run_key(path: Path) -> str:
     """A digest of the names, sizes and times of all files that a run's tables are made from, and of its place."""
     run = RunDir(path.absolute())
     digest = hashlib.blake2b(os.fsencode(run.path), digest_size=16)
-    for name, size, time in sorted((*map(_file, map(str, (run.run, run.manifest, run.state))), *_files(run.legs))):
+    single = map(_file, map(str, (run.run, run.manifest, run.state, run.restart)))
+    for name, size, time in sorted((*single, *_files(run.legs))):
         digest.update(f"{name} {size} {time}\n".encode("utf-8", "surrogateescape"))
     return digest.hexdigest()
 
@@ -193,7 +194,7 @@ def _parts(archive: zipfile.ZipFile, keys: _Keys) -> dict[str, Frames]:
             raise ValueError(f"{table} has other columns")
         for (name,), part in frame.partition_by("run", as_dict=True, maintain_order=True).items():
             found[str(name)][table] = part
-    if not all("runs" in part for part in found.values()):
+    if not all("runs" in part or "restarts" in part for part in found.values()):
         raise ValueError("a run without its row")
     return found
 

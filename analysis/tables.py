@@ -14,6 +14,8 @@ from typing import Any
 import msgspec
 import polars as pl
 
+from analysis.restart_tables import CARRIED, RESTARTS
+
 TEXT, INT, REAL, FLAG = pl.String(), pl.Int64(), pl.Float64(), pl.Boolean()
 TEXTS = pl.List(pl.String())
 
@@ -320,6 +322,8 @@ TABLES: dict[str, dict[str, tuple[Any, str]]] = {
     "holdings": HOLDINGS,
     "draggers": DRAGGERS,
     "files": FILES,
+    "restarts": RESTARTS,
+    "carried": CARRIED,
     "impossible": IMPOSSIBLE,
     "laws": LAWS,
     "left_out": LEFT_OUT,
@@ -340,6 +344,8 @@ class Tables(msgspec.Struct, frozen=True, kw_only=True):
     holdings: pl.DataFrame
     draggers: pl.DataFrame
     files: pl.DataFrame
+    restarts: pl.DataFrame
+    carried: pl.DataFrame
     impossible: pl.DataFrame
     laws: pl.DataFrame
     left_out: pl.DataFrame

@@ -6,8 +6,9 @@ by whoever makes a view, so a cell reads alike everywhere. Nothing is printed or
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -74,3 +75,29 @@ def number(value: float | None, digits: int = 3) -> str | None:
 def mega(value: float | None) -> str | None:
     """Bytes as MB (10^6), with three digits."""
     return number(None if value is None else value / 1e6)
+
+
+APART = {
+    "interval_steps": "every\nsteps",
+    "faults": "planted faults",
+    "site": "site",
+    "campaigns": "campaign",
+    "conditions": "conditions",
+    "commit": "code",
+}
+"""Column -> heading: in what rows of equal names may differ, what a reader knows best first."""
+TEXTS = [heading for column, heading in APART.items() if column != "interval_steps"]
+
+
+def told_apart(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Columns that name rows, and where rows have equal names those of `APART` in which they differ."""
+    found = {name: [str(row[name]) for row in rows] for name in names}
+    keys = [tuple(row[name] for name in names) for row in rows]
+    for column, heading in APART.items():
+        seen: dict[tuple[Any, ...], set[str]] = {}
+        for key, row in zip(keys, rows, strict=True):
+            seen.setdefault(key, set()).add(str(row.get(column, "")))
+        if any(len(values) > 1 for values in seen.values()):
+            found[heading] = [str(row.get(column) or "-") for row in rows]
+            keys = [(*key, row.get(column)) for key, row in zip(keys, rows, strict=True)]
+    return found

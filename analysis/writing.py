@@ -58,13 +58,12 @@ def _ranks(rank_saves: pl.DataFrame) -> pl.DataFrame:
     return on.group_by(KEY, maintain_order=True).agg(
         ranks=pl.len(),
         serial_s=pl.when(pl.len() > 1).then(own.first() - own.slice(1, 1).first()).otherwise(own.first()),
+        own_max_s=own.first(),
         wrote_on_s=pl.col("wrote_on_s").max(),
         wrote_on_rank=pl.col("rank").get(pl.col("wrote_on_s").fill_null(-1).arg_max()),
         held_s=(pl.col("done").max() - pl.col("end").min()).clip(lower_bound=0),
         held_rank=pl.col("rank").get(last),
-        written_chars_bytes=pl.col("write_chars_bytes").sum(),
-        storage_bytes=pl.when(pl.col("storage_bytes").null_count() == 0).then(pl.col("storage_bytes").sum()),
-        io_reason=pl.col("io_reason").drop_nulls().first(),
+        fsync_calls=pl.when(pl.col("fsync_calls").null_count() == 0).then(pl.col("fsync_calls").sum()),
     )
 
 

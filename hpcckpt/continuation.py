@@ -10,9 +10,9 @@ from __future__ import annotations
 import shutil
 
 from hpcckpt.comm import clock
-from hpcckpt.errors import RunError, TraceError
+from hpcckpt.errors import RunError
 from hpcckpt.leg import Leg
-from hpcckpt.records import End, Record, Resumed, Save, decode
+from hpcckpt.records import End, Resumed, Save, read_up_to_damage
 from hpcckpt.rundir import LegDir
 from hpcckpt.tracing.residency import cached_fraction
 
@@ -38,27 +38,12 @@ def completed(earlier: list[LegDir], rank: int, asynchronous: bool) -> dict[int,
     """Generations that this rank saw complete, by its own files, the newest launch last."""
     found: dict[int, Save] = {}
     for launch in earlier:
-        records = _records(launch, rank)
+        records = read_up_to_damage(launch.rank_file(rank))
         saves = [record for record in records if isinstance(record, Save)]
         settled = any(isinstance(record, End) and record.status in ("ok", "stopped") for record in records)
         if asynchronous and not settled:
             saves = saves[:-1]  # only the next save, or a proper end, waits for the work behind a save
         found |= {save.generation: save for save in saves}
-    return found
-
-
-def _records(launch: LegDir, rank: int) -> list[Record]:
-    """A rank's records up to the first line that is none: a killed rank may leave half a line."""
-    found: list[Record] = []
-    try:
-        lines = launch.rank_file(rank).read_bytes().splitlines()
-    except OSError:
-        return found
-    for line in lines:
-        try:
-            found.append(decode(line))
-        except TraceError:
-            break
     return found
 
 

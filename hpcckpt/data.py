@@ -42,7 +42,10 @@ class Dataset:
         The order is a permutation per epoch, dealt out to the ranks: the step number alone is the
         position, so a restart needs nothing else to go on.
         """
-        ids = self.sample_ids(step, rank, ranks, size, seed)
+        return self.take(self.sample_ids(step, rank, ranks, size, seed))
+
+    def take(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Images and labels of these samples."""
         return self.images[ids].astype(np.float32) / 256.0, self.labels[ids]
 
     def sample_ids(self, step: int, rank: int, ranks: int, size: int, seed: int) -> np.ndarray:

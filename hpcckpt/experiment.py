@@ -9,45 +9,30 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import math
 import random
 import re
-from collections.abc import Iterable, Iterator
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import msgspec
-from msgspec import inspect
 
+from hpcckpt import planting
 from hpcckpt.errors import SpecError, nearest
-from hpcckpt.records import CONTROL, SCHEMA_VERSION, STALL_PHASES, TRAIN, WAIT_AFTER
+from hpcckpt.numbers import at_least, not_negative, positive
+from hpcckpt.planting import FAULT_POINTS, Fault
+from hpcckpt.records import CONTROL, SCHEMA_VERSION, TRAIN
+from hpcckpt.restart import spec as restart_spec
+from hpcckpt.restart.spec import Restart
+from hpcckpt.structs import to_struct
 
-T = TypeVar("T")
+__all__ = ["Axes", "Experiment", "Fault", "FAULT_POINTS", "Job", "Point", "Restart", "Run", "Settings", "to_struct"]
 
 NAME = re.compile("[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """What names directories, jobs and locks: no separator, no leading dot or dash, no blank."""
 MOST_RANKS = 1_000_000
 """Of nodes, and of ranks per node: more is a slip of the keyboard."""
 
-# Where a fault can be planted.
-AFTER_SAVE = "after_save"
-CONTROL_POINTS = ("before_save", "step")
-FAULT_POINTS = (*CONTROL_POINTS, AFTER_SAVE, *(phase for phase in STALL_PHASES if phase != WAIT_AFTER))
-
 Kind = Literal["parameter", "optimizer", "buffer", "rng", "data_position", "other"]
 """The kinds of state that can be left out of a checkpoint: `records.KINDS` without containers."""
-
-
-class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A planted fault, to prove that the suite sees it. Runs with faults are never pooled with others."""
-
-    rank: int
-    at: str
-    """`before_save`, `step`, the name of a phase that the rank enters, or `after_save` (for `corrupt` only)."""
-    action: Literal["sleep", "kill", "raise", "hang", "corrupt"]
-    seconds: float = 0.0
-    generation: int | None = None
-    """Which generation (or step, where `at = "step"`); every one when left out."""
-    leg: str = TRAIN
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -79,9 +64,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """A leg that runs longer is stopped and counted as hung."""
     drain_limit_s: float = 20.0
     seed: int = 1
+    restart: Restart | None = None
+    """Test determinism and restart instead of measuring saves: other legs, and every state compared."""
 
 
+Determinism = Literal["default", "off", "on"]
+"""Of a framework's switches: as its adapter has them, as the libraries come, or all set. Each adapter lists its own."""
 AXES = ("framework", "model", "strategy", "format", "nodes", "ranks_per_node", "interval_steps", "durable")
+RESTART_AXES = ("determinism",)
+"""Axes that only runs that test restart have."""
 
 
 class Axes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -95,6 +86,7 @@ class Axes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     ranks_per_node: list[int] = msgspec.field(default_factory=lambda: [1])
     interval_steps: list[int] = msgspec.field(default_factory=lambda: [2])
     durable: list[bool] = msgspec.field(default_factory=lambda: [False])
+    determinism: list[Determinism] = msgspec.field(default_factory=lambda: ["default"])
 
 
 class Only(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -131,7 +123,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     faults: list[Fault] = []
 
 
-class Point(msgspec.Struct, frozen=True, kw_only=True):
+class Point(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One value of every axis."""
 
     framework: str
@@ -142,6 +134,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     ranks_per_node: int
     interval_steps: int
     durable: bool
+    determinism: Determinism = "default"
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,7 +146,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     repeat: int
     """1-based."""
     legs: list[str]
-    """In the order in which they are run: odd repeats start with the control."""
+    """In the order in which they are run: odd repeats start with the control. Of a restart test, those of its spec."""
     settings: Settings
     faults: list[Fault]
     identity: dict[str, str]
@@ -198,92 +191,32 @@ def _replace(struct: Any, changes: dict[str, Any], where: str) -> Any:
     return to_struct({**msgspec.to_builtins(struct), **changes}, type(struct), where)
 
 
-def to_struct(plain: dict[str, Any], kind: type[T], where: str = "") -> T:
-    """The struct of plain data; the SpecError of a wrong value has its dotted key, below `where`, in front."""
-    values = list(_walk(plain, inspect.type_info(kind), where))
-    for key, value, info in values:
-        known = _choices(value, _alternatives(info)) if isinstance(value, str) else None
-        if known is not None:
-            raise SpecError(f"{key}: unknown value {value!r}; {known}")
-    try:
-        return msgspec.convert(plain, kind)
-    except msgspec.ValidationError as failure:
-        raise SpecError(_explain(failure, where, [(key, value) for key, value, _ in values])) from failure
-
-
-def _explain(failure: msgspec.ValidationError, where: str, values: list[tuple[str, Any]]) -> str:
-    """The decoder's complaint with the key in front: `axes.nodes[1]: expected int, got str`."""
-    text, _, path = str(failure).replace("`", "").partition(" - at ")
-    path = _dotted(where, re.sub(r"^\$\.?", "", path).replace("[...]", ".*"))
-    missing = re.fullmatch("Object missing required field (.*)", text)
-    if "*" in path:  # the decoder hides a table's own keys; what it got there, or missed, tells which one it is
-        pattern, got = re.escape(path).replace(r"\*", r"[^.\[]+"), text.rpartition("got ")[2]
-        for key, value in values:
-            if not re.fullmatch(pattern, key):
-                continue
-            if missing[1] not in value if missing else _TOML_TYPES.get(type(value)) == got:
-                path = key
-                break
-    if missing:
-        return f"missing required key {_dotted(path, missing[1])!r}; add it"
-    text = f"{text[0].lower()}{text[1:]}"
-    return f"{path}: {text}" if path else text
-
-
-_TOML_TYPES = {dict: "object", list: "array", str: "str", int: "int", float: "float", bool: "bool"}
-
-
-def _walk(value: Any, info: inspect.Type, where: str) -> Iterator[tuple[str, Any, inspect.Type]]:
-    """Each value with its dotted key and the type that belongs there, outermost first."""
-    yield where, value, info
-    for key, item, below in _children(value, info, where):
-        yield from _walk(item, below, key)
-
-
-def _children(value: Any, info: inspect.Type, where: str) -> Iterator[tuple[str, Any, inspect.Type]]:
-    if isinstance(info, inspect.StructType) and isinstance(value, dict):
-        fields = ((field.encode_name, field.type) for field in info.fields)
-        yield from ((_dotted(where, key), value[key], kind) for key, kind in fields if key in value)
-    elif isinstance(info, inspect.DictType) and isinstance(value, dict):
-        yield from ((_dotted(where, key), item, info.value_type) for key, item in value.items())
-    elif isinstance(value, list):
-        lists = (part for part in _alternatives(info) if isinstance(part, inspect.ListType))
-        yield from ((f"{where}[{i}]", item, part.item_type) for part in lists for i, item in enumerate(value))
-
-
-def _choices(word: str, alternatives: tuple[inspect.Type, ...]) -> str | None:
-    """What could be meant by a word that is none of the literals; None where it may stand."""
-    literals = [name for part in alternatives if isinstance(part, inspect.LiteralType) for name in part.values]
-    if not literals or word in literals:
-        return None
-    hint = nearest(word, map(str, literals))
-    others = {inspect.IntType: "a whole number", inspect.ListType: "a list"}
-    also = [others[type(part)] for part in alternatives if type(part) in others]
-    return hint if hint.endswith("?") else " or ".join([hint, *also])
-
-
-def _alternatives(info: inspect.Type) -> tuple[inspect.Type, ...]:
-    return info.types if isinstance(info, inspect.UnionType) else (info,)
-
-
-def _dotted(where: str, key: str) -> str:
-    return f"{where}.{key}" if where and key else where or key
-
-
 def check(experiment: Experiment) -> None:
     """Raises SpecError for what the types allow and no run can mean.
 
     Looks at the experiment as it would run: of one size, with a command line's changes or without.
     """
     check_name("name", experiment.name)
-    _at_least("repeats", experiment.repeats, 1)
+    at_least("repeats", experiment.repeats, 1)
     _check_settings(experiment.settings)
     _check_counts(experiment.axes, experiment.settings.steps)
-    if experiment.faults:
-        found = points(experiment)
-        for index, fault in enumerate(experiment.faults):
-            _check_fault_words(f"faults[{index}]", fault, experiment.settings)
-            _check_fault_numbers(f"faults[{index}]", fault, experiment.settings.steps, found)
+    restart = experiment.settings.restart
+    if restart is None and experiment.axes.determinism != ["default"]:
+        raise SpecError("axes.determinism: only runs that test restart have this axis; add settings.restart")
+    if experiment.faults or restart:
+        _check_points(experiment, restart)
+
+
+def _check_points(experiment: Experiment, restart: Restart | None) -> None:
+    """What needs the points of the axes: faults, and tests of restart."""
+    settings, found = experiment.settings, points(experiment)
+    sizes = [(p.nodes * p.ranks_per_node, (settings.steps - 1) // p.interval_steps) for p in found]
+    legs = restart_spec.planned_legs(restart) if restart else []
+    for index, fault in enumerate(experiment.faults):
+        planting.check_words(f"faults[{index}]", fault, settings.barrier, legs)
+        planting.check_numbers(f"faults[{index}]", fault, settings.steps, sizes)
+    if restart:
+        restart_spec.check(restart, settings, (p.interval_steps for p in found), (ranks for ranks, _ in sizes))
 
 
 def check_name(key: str, name: str) -> None:
@@ -295,29 +228,14 @@ def check_name(key: str, name: str) -> None:
         )
 
 
-def _at_least(key: str, value: float, least: float) -> None:
-    if not value >= least:  # so that nan fails too
-        raise SpecError(f"{key}: {value} must be at least {least}")
-
-
-def _positive(key: str, seconds: float) -> None:
-    if not (math.isfinite(seconds) and seconds > 0):
-        raise SpecError(f"{key}: {seconds} must be finite and more than 0")
-
-
-def _not_negative(key: str, seconds: float) -> None:
-    if not (math.isfinite(seconds) and seconds >= 0):
-        raise SpecError(f"{key}: {seconds} must be finite and at least 0")
-
-
 def _check_settings(settings: Settings) -> None:
-    _at_least("settings.steps", settings.steps, 2)
-    _at_least("settings.batch_per_rank", settings.batch_per_rank, 1)
-    _at_least("settings.seed", settings.seed, 0)
+    at_least("settings.steps", settings.steps, 2)
+    at_least("settings.batch_per_rank", settings.batch_per_rank, 1)
+    at_least("settings.seed", settings.seed, 0)
     if settings.keep != "all":
-        _at_least("settings.keep", settings.keep, 1)
-    _positive("settings.leg_limit_s", settings.leg_limit_s)
-    _not_negative("settings.drain_limit_s", settings.drain_limit_s)
+        at_least("settings.keep", settings.keep, 1)
+    positive("settings.leg_limit_s", settings.leg_limit_s)
+    not_negative("settings.drain_limit_s", settings.drain_limit_s)
     if settings.include == []:
         raise SpecError("settings.include: [] must name at least one kind of state; left out, it means all")
 
@@ -325,7 +243,7 @@ def _check_settings(settings: Settings) -> None:
 def _check_counts(axes: Axes, steps: int) -> None:
     for axis in ("nodes", "ranks_per_node", "interval_steps"):
         for count in getattr(axes, axis):
-            _at_least(f"axes.{axis}", count, 1)
+            at_least(f"axes.{axis}", count, 1)
             if axis != "interval_steps" and count > MOST_RANKS:
                 raise SpecError(f"axes.{axis}: {count} must be at most {MOST_RANKS}")
             if axis == "interval_steps" and count >= steps:
@@ -333,49 +251,6 @@ def _check_counts(axes: Axes, steps: int) -> None:
                     f"axes.interval_steps: {count} must be less than settings.steps ({steps}): "
                     "no checkpoint would be written"
                 )
-
-
-def _check_fault_words(where: str, fault: Fault, settings: Settings) -> None:
-    """A fault that is planted where nothing ever happens would prove nothing."""
-    for key, word, known in (("leg", fault.leg, (TRAIN, CONTROL)), ("at", fault.at, FAULT_POINTS)):
-        if word not in known:
-            raise SpecError(f"{where}.{key}: unknown value {word!r}; {nearest(word, known)}")
-    if (fault.action == "corrupt") != (fault.at == AFTER_SAVE):
-        raise SpecError(
-            f"{where}.at: {fault.at!r} with action {fault.action!r} can never happen: "
-            f"'corrupt' needs at = {AFTER_SAVE!r}, and nothing else can be planted there"
-        )
-    if fault.leg == CONTROL and fault.at not in CONTROL_POINTS:
-        raise SpecError(
-            f"{where}.at: {fault.at!r} can never happen in the control, which saves nothing; "
-            f"known there: {', '.join(CONTROL_POINTS)}"
-        )
-    if fault.at == AFTER_SAVE and settings.barrier == "none":
-        raise SpecError(
-            f"{where}.at: {fault.at!r} can never happen with settings.barrier = 'none', "
-            "which leaves no pause behind a save"
-        )
-
-
-def _check_fault_numbers(where: str, fault: Fault, steps: int, found: list[Point]) -> None:
-    ranks = (point.nodes * point.ranks_per_node for point in found)
-    _below(f"{where}.rank", fault.rank, ranks, "number of ranks")
-    if fault.at == "step":
-        _below(f"{where}.generation", fault.generation or 0, [steps], "number of steps")
-    else:
-        saves = ((steps - 1) // point.interval_steps for point in found)
-        _below(f"{where}.generation", fault.generation or 0, saves, "number of generations")
-    _not_negative(f"{where}.seconds", fault.seconds)
-    if fault.action == "sleep":
-        _positive(f"{where}.seconds", fault.seconds)
-
-
-def _below(key: str, value: int, counts: Iterable[int], what: str) -> None:
-    """The largest count decides: beyond it, the fault would happen in no run at all."""
-    most = max(counts, default=None)
-    if value < 0 or (most is not None and value >= most):
-        bound = "" if most is None else f" and less than {most}, the largest {what} of any run"
-        raise SpecError(f"{key}: {value} must be at least 0{bound}")
 
 
 def check_rules(experiment: Experiment) -> None:
@@ -409,16 +284,17 @@ def _check_rule_value(key: str, value: Any, known: list[Any], axis: str) -> None
 def points(experiment: Experiment) -> list[Point]:
     """Every combination of the axes that the `only` rules leave, in the order of the axes."""
     axes = experiment.axes
-    for axis in AXES:
+    known = (*AXES, *RESTART_AXES)
+    for axis in known:
         if not getattr(axes, axis):
             raise SpecError(f"{experiment.name}: axes.{axis}: an axis needs at least one value")
     rules = [("only.when", rule.when) for rule in experiment.only]
     for where, rule in [*rules, *(("exclude", entry) for entry in experiment.exclude)]:
         for key in rule:
-            if key not in AXES:
-                raise SpecError(f"{experiment.name}: {where}: unknown axis {key!r}; {nearest(key, AXES)}")
-    values = itertools.product(*(dict.fromkeys(getattr(axes, axis)) for axis in AXES))
-    combinations = (Point(**dict(zip(AXES, value, strict=True))) for value in values)
+            if key not in known:
+                raise SpecError(f"{experiment.name}: {where}: unknown axis {key!r}; {nearest(key, known)}")
+    values = itertools.product(*(dict.fromkeys(getattr(axes, axis)) for axis in known))
+    combinations = (Point(**dict(zip(known, value, strict=True))) for value in values)
     return [point for point in combinations if _kept(point, experiment)]
 
 
@@ -455,9 +331,14 @@ def runs(experiment: Experiment, identity: dict[str, str]) -> list[Run]:
 
 
 def _run(experiment: Experiment, point: Point, repeat: int, identity: dict[str, str]) -> Run:
+    restart = experiment.settings.restart
     legs = [CONTROL, TRAIN] if repeat % 2 else [TRAIN, CONTROL]
+    if restart:
+        legs = restart_spec.planned_legs(restart)
     digest = fingerprint([point, repeat, experiment.settings, experiment.faults, identity, SCHEMA_VERSION])
     durable = "durable" if point.durable else "buffered"
+    if point.determinism != "default":
+        durable += f"-deterministic-{point.determinism}"
     name = (
         f"{point.framework}-{point.strategy}-{point.format}-{point.model}"
         f"-n{point.nodes:03d}x{point.ranks_per_node}-i{point.interval_steps}-{durable}-r{repeat:02d}-{digest[:8]}"

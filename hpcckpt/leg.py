@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from time import process_time_ns
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
@@ -40,6 +40,9 @@ from hpcckpt.strategies.base import Strategy, Written
 from hpcckpt.tracing import process_io, residency
 from hpcckpt.tracing.spans import Trace
 
+if TYPE_CHECKING:
+    from hpcckpt.restart.watch import Watch
+
 Item = TypeVar("Item")
 
 
@@ -64,6 +67,10 @@ class Leg:
     first_step: int = 0
     """Where training begins: 0, or behind the generation that a leg goes on from."""
     first_generation: int = 0
+    last_step: int | None = None
+    """Index of the last step; None: of the run's last one."""
+    watch: Watch | None = None
+    """In a test of restart: compares all that the rank holds, at every step."""
     rows: list[dict[str, Any]] = field(default_factory=list)
     """Inventory rows of what this rank wrote."""
     generations: list[int] = field(default_factory=list)
@@ -73,14 +80,13 @@ class Leg:
 
     def train(self) -> None:
         """All steps and saves; raises Stopped where the stop file was seen at a save."""
-        settings = self.run.settings
-        first = self.first_step
+        first, last = self.first_step, self.final_step
         self._step(first)
         self._compare_replicas(first, "after_first_step")
         self.trace.flush()
         self.comm.settle()
         begin, cpu = clock(), process_time_ns()
-        for index in range(first + 1, settings.steps):
+        for index in range(first + 1, last + 1):
             self._step(index)
             if index % self.run.point.interval_steps == 0:
                 self._checkpoint(index)
@@ -90,15 +96,20 @@ class Leg:
             Window(
                 begin_ns=begin,
                 end_ns=clock(),
-                steps=settings.steps - first - 1,
+                steps=last - first,
                 saves=len(self.generations) if self.strategy else 0,
                 paused_ns=self._paused_ns,
                 cpu_ns=process_time_ns() - cpu,
             )
         )
-        self._compare_replicas(settings.steps - 1, "end")
+        self._compare_replicas(last, "end")
         self._catch_up()
         self.trace.flush()
+
+    @property
+    def final_step(self) -> int:
+        """Index of the last step."""
+        return self.run.settings.steps - 1 if self.last_step is None else self.last_step
 
     def _catch_up(self) -> None:
         """Behind the window: the inventory of saves that had no pause. Their values are gone, so no digests."""
@@ -137,12 +148,16 @@ class Leg:
 
     def _step(self, index: int) -> None:
         self.faults.at("step", index)
+        if self.watch:
+            self.watch.before_step(index, self.faults)
         with self.trace.inside("step"):
             begin = clock()
             loss = self.framework.step()
             self.trace.add(Step(index=index, begin_ns=begin, end_ns=clock(), loss=loss))
-        if self.run.settings.digest_every_step:
+        if self.run.settings.digest_every_step or self.watch:
             self._compare_replicas(index, "step")
+        if self.watch:
+            self.watch.behind_step(index, loss)
 
     def _checkpoint(self, step: int) -> None:
         generation = self.first_generation + len(self.generations)
@@ -167,7 +182,9 @@ class Leg:
     def _save(self, generation: int, step: int, directory: Path) -> list[Written]:
         assert self.strategy is not None
         if self._state_bytes is None:
+            began = clock()  # planned once in a training's life, so a short run must not pay for it
             self._state_bytes = self.strategy.prepare()
+            self._paused_ns += clock() - began
         self.faults.at("before_save", generation)
         peak_reason = process_io.reset_peak()
         before = process_io.read()
@@ -259,7 +276,7 @@ class Leg:
         everybody = self.comm.allgather(mine)
         equal = len(set(everybody)) == 1
         self.trace.add(Replica(step=step, where=where, digest=mine, equal=equal))
-        if not equal and where == "after_first_step":
+        if not equal and where == "after_first_step" and not self.watch:
             odd = [rank for rank, digest in enumerate(everybody) if digest != everybody[0]]
             raise RunError(f"parameters differ between ranks after step {step}: ranks {odd} against rank 0")
 

@@ -12,6 +12,7 @@ import shutil
 import signal
 import sys
 import threading
+import time
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,8 +20,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from hpcckpt.comm import Comm
     from hpcckpt.experiment import Job
+    from hpcckpt.faults import Faults
     from hpcckpt.leg import Leg
-    from hpcckpt.rundir import LegDir
+    from hpcckpt.restart.begin import Birth
+    from hpcckpt.rundir import LegDir, RunDir
     from hpcckpt.tracing.spans import Trace
 
 STOPPED = 75  # EX_TEMPFAIL: go on later
@@ -31,6 +34,7 @@ PR_SET_PDEATHSIG = 1
 
 def main(arguments: list[str]) -> None:
     """Run the rank; ends the process."""
+    born = time.monotonic_ns()
     _leave_tracer_to_this_process()
     _die_with_launcher()
     threads = _limit_threads()
@@ -38,21 +42,21 @@ def main(arguments: list[str]) -> None:
     # Imported only now: NumPy's library takes its thread count when it is loaded.
     from hpcckpt.comm import world
     from hpcckpt.experiment import Job
-    from hpcckpt.faults import Faults
     from hpcckpt.rundir import RunDir, read_json
     from hpcckpt.tracing.spans import Trace
 
     paths = RunDir(run_dir)
     job: Job = read_json(paths.run, Job)
+    _set_switches(job)
     comm = world(job.run.settings.barrier)
-    faults = Faults(job.run.faults, comm.rank, leg_name)
+    faults = planted(job, comm.rank, leg_name, paths)
     trace = Trace(paths.leg(leg_name).rank_file(comm.rank), faults.at)
     _close_on_signal(trace)
     from hpcckpt.leg import Stopped
 
     try:
         leg = compose(job, leg_name, comm, trace, faults, paths.stop, threads)
-        measure(leg, job, leg_name, paths.leg(leg_name))
+        measure(leg, job, leg_name, paths, born)
     except Stopped:
         trace.close("stopped", "stop file")
         leg.framework.close()
@@ -65,6 +69,26 @@ def main(arguments: list[str]) -> None:
     trace.close("ok")
     leg.framework.close()
     comm.leave(0)
+
+
+def _set_switches(job: Job) -> None:
+    """What a framework's determinism needs of MPI and of libraries: both read it when they are loaded."""
+    from hpcckpt import registry
+
+    adapter = registry.load("hpcckpt.frameworks", job.run.point.framework)
+    os.environ.update(adapter.environment(job.run.point.determinism))
+
+
+def planted(job: Job, rank: int, leg_name: str, paths: RunDir) -> Faults:
+    """The faults of this rank. A leg that restores has those of `restored`; a test of restart may kill."""
+    from hpcckpt.faults import Faults
+    from hpcckpt.planting import RESTORED
+    from hpcckpt.restart.spec import death, restores
+
+    restart = job.run.settings.restart
+    kills = [death(restart, job.run.point.interval_steps)] if restart and restart.kill is not None else []
+    name = RESTORED if restores(leg_name) else leg_name
+    return Faults([*job.run.faults, *kills], rank, name, before_kill=paths.leg(leg_name).mark_death)
 
 
 def _leave_tracer_to_this_process() -> None:
@@ -108,7 +132,7 @@ def compose(
     from hpcckpt import data, registry
     from hpcckpt.comm import clock
     from hpcckpt.leg import Leg
-    from hpcckpt.records import CONTROL
+    from hpcckpt.restart.spec import saves_or_restores
     from hpcckpt.strategies.base import Topology
 
     point, settings = job.run.point, job.run.settings
@@ -116,9 +140,10 @@ def compose(
     images = data.load(settings.data, settings.seed)
     model = registry.load("hpcckpt.models", point.model)
     framework = registry.load("hpcckpt.frameworks", point.framework)(model, settings, comm, images, threads)
+    framework.determinism = point.determinism
     framework.start()
     strategy = None
-    if leg_name != CONTROL:
+    if saves_or_restores(leg_name):
         format_ = registry.load("hpcckpt.formats", point.format)(framework)
         topology = Topology(comm.size, point.ranks_per_node)
         strategy = registry.load("hpcckpt.strategies", point.strategy)(
@@ -170,50 +195,85 @@ def _introduce(leg: Leg, job: Job, leg_name: str, data_name: str, threads: int, 
     leg.trace.flush()
 
 
-def measure(leg: Leg, job: Job, leg_name: str, paths: LegDir) -> None:
+def measure(leg: Leg, job: Job, leg_name: str, run_dir: RunDir, born: int) -> None:
     """The leg from its preparations to its inventory."""
-    from hpcckpt import host, inventory
+    from hpcckpt import host
     from hpcckpt.comm import clock
-    from hpcckpt.continuation import go_on
-    from hpcckpt.records import Clock
+    from hpcckpt.restart.begin import Birth
     from hpcckpt.tracing.gpu import Sampler
 
     comm, trace, settings = leg.comm, leg.trace, job.run.settings
+    birth = Birth(born, clock())
     hosts = comm.allgather(comm.host)
     first_here = hosts.index(comm.host) == comm.rank
-
-    def align() -> None:
-        offset, error, method = comm.clock_offset()
-        trace.add(Clock(t_ns=clock(), offset_ns=offset, error_ns=error, method=method))
-
-    align()
-    if first_here and not paths.earlier():
-        shutil.rmtree(leg.root, ignore_errors=True)  # of a run that ended badly; a node's own disk only nodes can clear
-    comm.settle()
-    if first_here:
-        leg.root.mkdir(parents=True, exist_ok=True)
-        if leg_name == job.run.legs[0]:
-            trace.add(host.probe(leg.root))
-        trace.add(host.drain("before_leg", settings.drain_limit_s))
-    comm.settle()
+    _align(leg)
+    _make_room(leg, job, leg_name, first_here and not _goes_on(job, run_dir.leg(leg_name)), first_here)
     leg.beacon("start")
-    go_on(leg, paths)
+    _begin(leg, job, leg_name, run_dir, birth)
     gpu = Sampler(hosts[: comm.rank].count(comm.host))
     gpu.start()
-    leg.train()
+    if leg.first_step <= leg.final_step:
+        leg.train()
     leg.finish_background()
     trace.add(gpu.stop())
     if first_here and leg.strategy:
         trace.add(host.drain("after_last_save", settings.drain_limit_s))
     leg.beacon("end")
-    align()
+    _align(leg)
+    _list_files(leg, run_dir.leg(leg_name))
+    comm.settle()
+    if first_here and not (job.site.get("scratch_shared", True) or settings.keep_files or settings.restart):
+        shutil.rmtree(leg.root, ignore_errors=True)  # the driver reaches the disk of its own node only
+
+
+def _align(leg: Leg) -> None:
+    from hpcckpt.comm import clock
+    from hpcckpt.records import Clock
+
+    offset, error, method = leg.comm.clock_offset()
+    leg.trace.add(Clock(t_ns=clock(), offset_ns=offset, error_ns=error, method=method))
+
+
+def _goes_on(job: Job, paths: LegDir) -> bool:
+    """Whether the leg's checkpoints of an earlier launch are wanted. Legs of a restart test begin anew."""
+    return job.run.settings.restart is None and bool(paths.earlier())
+
+
+def _make_room(leg: Leg, job: Job, leg_name: str, clear: bool, first_here: bool) -> None:
+    """The directory of the leg's checkpoints, on a host that is at rest; what is asked once per host is asked here."""
+    from hpcckpt import host
+    from hpcckpt.restart.spec import restores
+
+    if clear:
+        shutil.rmtree(leg.root, ignore_errors=True)  # of a run that ended badly; a node's own disk only nodes can clear
+    leg.comm.settle()
+    if first_here:
+        leg.root.mkdir(parents=True, exist_ok=True)
+        if leg_name == job.run.legs[0]:
+            leg.trace.add(host.probe(leg.root))
+        if not restores(leg_name):  # a restart is timed, and waits for nothing
+            leg.trace.add(host.drain("before_leg", job.run.settings.drain_limit_s))
+    leg.comm.settle()
+
+
+def _begin(leg: Leg, job: Job, leg_name: str, run_dir: RunDir, birth: Birth) -> None:
+    """Where training begins: at its beginning, or with a checkpoint."""
+    from hpcckpt.continuation import go_on
+    from hpcckpt.restart.begin import prepare
+
+    if job.run.settings.restart is None:
+        go_on(leg, run_dir.leg(leg_name))
+    else:
+        prepare(leg, job, leg_name, run_dir, birth)
+
+
+def _list_files(leg: Leg, paths: LegDir) -> None:
+    from hpcckpt import inventory
+
     rows = leg.gather_rows()
     if rows is not None and leg.strategy:
         leg.verify(rows)
         inventory.write(paths.inventory, rows)
-    comm.settle()
-    if first_here and not (job.site.get("scratch_shared", True) or settings.keep_files):
-        shutil.rmtree(leg.root, ignore_errors=True)  # the driver reaches the disk of its own node only
 
 
 if __name__ == "__main__":

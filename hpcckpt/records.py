@@ -3,11 +3,12 @@
 A rank's file holds one JSON object a line, each with its `type`. Times are CLOCK_MONOTONIC
 nanoseconds of the rank's own clock (fields end in `_ns`); sizes are bytes (`_bytes`).
 The last line of a complete file is an `End`; a file without one belongs to a rank that died.
-Nothing here reads or writes a file but the (de)serialisers of a single line.
+Nothing here writes a file.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -69,6 +70,7 @@ class Start(Record, frozen=True, kw_only=True):
     thread_level: str
     """MPI's granted thread level."""
     versions: dict[str, str]
+    """Of the libraries that train, and `device`: where the model lies (cpu, where nothing says otherwise)."""
     data: str
     """Which data set trains: CIFAR-10's files, scikit-learn's digits, or seeded synthetic images."""
     parameters: int
@@ -207,6 +209,46 @@ class Resumed(Record, frozen=True, kw_only=True):
     """Share of the files' pages that lay in memory before they were read."""
 
 
+class Restored(Record, frozen=True, kw_only=True):
+    """In a test of restart: this rank began with a checkpoint of the train leg, and when it did what."""
+
+    born_ns: int
+    """When the rank's Python began."""
+    ready_ns: int
+    """When the framework had been started."""
+    begin_ns: int
+    """When all ranks had agreed on a generation, and the reading began."""
+    end_ns: int
+    generation: int
+    step: int
+    """Step behind which that generation was taken."""
+    cached: float | None
+    """Share of the files' pages that lay in memory before they were read."""
+    lacking: list[str]
+    """Keys of the live state that the checkpoint does not hold: they keep the values of the start."""
+    transplanted: list[str] = []
+    """Keys that were taken from the reference afterwards."""
+    faults: list[str] = []
+    """What was planted in the state that was loaded, in words."""
+
+
+class Digests(Record, frozen=True, kw_only=True):
+    """In a test of restart: digests of all that this rank holds, at one point of its training."""
+
+    step: int
+    when: str
+    """fresh: before a restore; loaded: behind it, where the checkpoint was taken; step: behind a step; whole: the same
+    as loaded or step, but of whole entries where ranks hold parts."""
+    kinds: dict[str, dict[str, str]]
+    """Kind -> key -> xxh3-128. Beside the kinds of state: gradient, data_order (sample ids) and loss of that step."""
+    cost_ns: int
+    """Time that this record took."""
+    bytes: int
+    """Bytes that were digested."""
+    lacking: dict[str, str] = {}
+    """Kinds that cannot be seen here, each with its reason."""
+
+
 class Gpu(Record, frozen=True, kw_only=True):
     """How busy this rank's GPU was over the leg, as NVML samples it; empty with a reason where there is none."""
 
@@ -241,7 +283,10 @@ class End(Record, frozen=True, kw_only=True):
     """Phases that were open when the rank ended, outermost first."""
 
 
-LINES = Start | Clock | Beacon | Probe | Drain | Step | Span | Save | Replica | Window | Resumed | Gpu | Verified | End
+LINES = (
+    Start | Clock | Beacon | Probe | Drain | Step | Span | Save | Replica | Window | Resumed | Restored | Digests | Gpu
+    | Verified | End
+)  # fmt: skip
 
 _encoder = msgspec.json.Encoder(enc_hook=str)  # versions may be subclasses of str
 _decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(LINES)
@@ -259,6 +304,125 @@ def decode(line: bytes, where: str = "line") -> Record:
     except msgspec.MsgspecError as error:
         raise TraceError(f"{where}: not a record of schema {SCHEMA_VERSION}: {error}") from error
     return record
+
+
+def read_up_to_damage(path: Path, word: bytes = b"") -> list[Any]:
+    """A rank's records up to the first line that is none: a killed rank may leave half a line, or no file.
+
+    With `word`, only lines that have it in their head: the tag of a type, in quotes.
+    """
+    found: list[Any] = []
+    try:
+        lines = path.read_bytes().splitlines()
+        found.extend(decode(line) for line in lines if word in line[:_TAG_BYTES])
+    except (OSError, TraceError):
+        pass  # what is missing then, whoever asks will miss
+    return found
+
+
+_TAG_BYTES = 24
+"""A line begins with its type."""
+
+# What a test of restart found: `restart.json`, written by the driver, which sees all legs.
+
+
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
+    """The first place where a leg is not the reference, bit by bit."""
+
+    step: int
+    when: str
+    """loaded or step, as in `Digests`."""
+    rank: int
+    kind: str
+    tensor: str
+    elements: int | None = None
+    """That differ; None: see `reason`."""
+    of_elements: int | None = None
+    ulp: int | None = None
+    """Largest distance in units in the last place; None for what is no floating-point number."""
+    largest: float | None = None
+    """Largest absolute difference of two values."""
+    tensors: int = 1
+    """Tensors of that kind that differ there, over all ranks."""
+    ranks: list[int] = []
+    """Ranks on which something of that kind differs there."""
+    reason: str | None = None
+    """Why elements and distances are not known."""
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """One leg against the reference."""
+
+    leg: str
+    about: str
+    """run_to_run, saving (the leg that saves, up to its stop), restart, elsewhere or transplant."""
+    ranks: int
+    points: int
+    """Points of training that were compared, on every rank."""
+    first: Difference | None = None
+    """Of anything; None: all bits are equal."""
+    training: Difference | None = None
+    """The first in what is computed: loss, gradients, parameters, optimizer, buffers, the order of the data."""
+    cause: str | None = None
+    """Of the first difference in training: a kind of state, reduction_order or forward_arithmetic; None: not found."""
+    kinds: list[str] = []
+    """Kinds that differ where training begins (behind the restore)."""
+    reason: str | None = None
+    """Why nothing was compared: then neither `first` nor `training` means anything."""
+    transplanted: list[str] = []
+    lacking: dict[str, str] = {}
+    """Kinds that cannot be seen, each with its reason."""
+
+    @property
+    def exact(self) -> bool | None:
+        """Whether all bits are equal; None: not compared."""
+        return None if self.reason else self.first is None
+
+    @property
+    def trains_exactly(self) -> bool | None:
+        """Whether what is computed has equal bits; None: not compared."""
+        return None if self.reason else self.training is None
+
+
+class Carried(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one kind of state over a checkpoint and a restore, on all ranks."""
+
+    kind: str
+    verdict: str
+    """saved, missing, partly, unchanged (a fresh start has the same values, so nothing is proved) or not_applicable."""
+    entries: int
+    """Entries of all ranks: what ranks hold in common counts on each."""
+    restored: int
+    """Of these, those that a fresh start has otherwise and the restore brought back."""
+    differing: list[str] = []
+    """Keys that are not as they were, each with the ranks where."""
+    reason: str | None = None
+
+
+class Split(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the time of a restart went: parts in seconds, in their order, to the end of the first step."""
+
+    parts_s: dict[str, float]
+    reasons: dict[str, str] = {}
+    """Parts that were not measured, each with its reason."""
+    cached: float | None = None
+    """Share of the checkpoint's pages that lay in memory before the read; None: not known."""
+    cold: str = ""
+    """What was done to make the read cold."""
+
+
+class RestartReport(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a test of restart found."""
+
+    stop: int
+    steps: int
+    comparisons: list[Comparison] = []
+    carried: list[Carried] = []
+    split: Split | None = None
+    cure: list[str] | None = None
+    """Kinds that, taken from the reference, make all bits agree (or at least training); None: none does, or none was
+    looked for."""
+    notes: list[str] = []
 
 
 # Columns of the inventory (Parquet), one row per tensor or slice in a file.

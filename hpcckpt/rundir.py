@@ -7,6 +7,7 @@ runs/CAMPAIGN/RUN_ID/run.json              the resolved run and site
                      state.json            queued, running, done, failed, interrupted
                      stop                  its presence asks the run to stop
                      submission.json       the batch system's job, where there is one
+                     restart.json          what a test of restart found
                      log/                  output of the driver and of the launcher
                      legs/LEG/ranks/00000.jsonl
                               darshan/rank00000/*.darshan
@@ -16,7 +17,9 @@ runs/CAMPAIGN/RUN_ID/run.json              the resolved run and site
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import time
 from pathlib import Path
 from typing import Any
@@ -58,6 +61,10 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     timings_s: dict[str, float] = {}
     """Where the run's wall time went, by the driver's own clock."""
     attempts: int = 0
+    progress: str | None = None
+    """How far the last start came that a batch system cut off: leg and newest generation."""
+    standstill: int = 0
+    """Starts in a row that came no further."""
 
 
 class LegDir:
@@ -71,11 +78,17 @@ class LegDir:
         self.rank_script = path / "rank.sh"
         self.output = path / "output.log"
         self.launches = path / "launches"
+        self.death = path / "death"
 
     def earlier(self) -> list[LegDir]:
         """The launches of this leg that were cut off, oldest first."""
         found = [path for path in self.launches.iterdir() if path.name.isdigit()] if self.launches.is_dir() else []
         return [LegDir(path) for path in sorted(found, key=lambda path: int(path.name))]
+
+    def mark_death(self) -> None:
+        """Leave the time, by CLOCK_MONOTONIC and the host's boot: what happens next cannot be written any more."""
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        self.death.write_text(f"{time.monotonic_ns()} {boot}")
 
     def set_aside(self) -> None:
         """Keep what a launch left that was cut off, and make room for the next one."""
@@ -107,6 +120,7 @@ class RunDir:
         self.state = self.path / "state.json"
         self.stop = self.path / "stop"
         self.submission = self.path / "submission.json"
+        self.restart = self.path / "restart.json"
         self.log = self.path / "log"
         self.legs = self.path / "legs"
 
@@ -116,7 +130,7 @@ class RunDir:
     def read_state(self) -> State:
         """The state; a run without a state file is queued. Raises RunError for an unreadable one."""
         try:
-            found = msgspec.json.decode(self.state.read_bytes(), type=State)
+            found = msgspec.json.decode(read_bytes(self.state), type=State)
         except FileNotFoundError:
             return State(state=QUEUED)
         except OSError as error:
@@ -130,9 +144,12 @@ class RunDir:
     def _unreadable(self, why: str) -> RunError:
         return RunError(f"{self.state}: not a state file ({why}); remove the run directory to repeat it")
 
-    def write_state(self, **changes: Any) -> State:
-        """Move to another state, or change its fields. Raises RunError for a move that is not allowed."""
-        old = self.read_state()
+    def write_state(self, known: State | None = None, **changes: Any) -> State:
+        """Move to another state, or change its fields. Raises RunError for a move that is not allowed.
+
+        `known` is the state that its owner wrote last: a file that was lost meanwhile does not matter then.
+        """
+        old = known or self.read_state()
         target = changes.get("state", old.state)
         if target not in TRANSITIONS[old.state]:
             raise RunError(f"{self.state}: a run that is {old.state} cannot become {target}")
@@ -154,12 +171,30 @@ class CampaignDir:
         return RunDir(self.path / run_id)
 
 
+NOT_REGULAR = "not a regular file"
+
+
 def write_bytes(path: Path, data: bytes) -> None:
     """Write so that a reader sees the old content or the new, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     temporary.write_bytes(data)
     os.replace(temporary, path)
+
+
+def read_bytes(path: Path) -> bytes:
+    """All of a regular file. Raises OSError for anything else: a pipe would wait forever, a device never end."""
+    # Without O_NONBLOCK the opening of a pipe waits already.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):
+            code, why = (errno.EISDIR, os.strerror(errno.EISDIR)) if stat.S_ISDIR(mode) else (errno.EINVAL, NOT_REGULAR)
+            raise OSError(code, why, str(path))
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read()
+    finally:
+        os.close(descriptor)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -173,7 +208,7 @@ def write_json(path: Path, value: Any) -> None:
 def read_json(path: Path, kind: type[Any] = dict) -> Any:
     """Read what `write_json` wrote. Raises TraceError for another schema version, broken or no content."""
     try:
-        plain = msgspec.json.decode(path.read_bytes())
+        plain = msgspec.json.decode(read_bytes(path))
         version = plain.get("schema_version") if isinstance(plain, dict) else None
         if version != SCHEMA_VERSION:
             raise TraceError(f"{path}: schema version {version}, this release reads {SCHEMA_VERSION}")

@@ -37,4 +37,13 @@ def bytes_needed(run: Run) -> int:
     made = generations(run)
     keep = run.settings.keep
     held = made if keep == "all" or strategy.refers_back else min(made, keep + 1)
-    return int(held * (one * MARGIN + FIXED_BYTES))
+    return int(held * (one * MARGIN + FIXED_BYTES)) + states_bytes(run)
+
+
+def states_bytes(run: Run) -> int:
+    """Bytes of the states that a test of restart keeps for comparison: at every step of the reference, and whole."""
+    restart = run.settings.restart
+    if restart is None:
+        return 0
+    all_steps = 2 * state_bytes(run) * run.settings.steps  # gradients are as large as parameters
+    return min(all_steps, restart.dump_limit_bytes * run.ranks) + state_bytes(run)

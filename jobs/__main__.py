@@ -30,6 +30,8 @@ from jobs.status import Status, skipped_lines
 from jobs.submission import Submission
 
 WATCH_S = 5.0
+LETTING_GO_S = 90.0
+"""A submitter that was asked to stop may be in the middle of a question to Slurm."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -124,11 +126,17 @@ def _submit_parser(sub: argparse.ArgumentParser) -> None:
 
 def submit(options: argparse.Namespace) -> int:
     """Begin or continue the campaign that the options describe."""
+    _check_limit(options)
     plan = _plan(options)
     path, exists = campaign.place(plan, options.runs, options.new)
     if options.dry_run:
         return _dry_run(plan, path, exists, options.retry)
     return _go(plan, path, exists, options)
+
+
+def _check_limit(options: argparse.Namespace) -> None:
+    if options.max_queued is not None and options.max_queued < 1:
+        raise SpecError(f"--max-queued {options.max_queued}: must be at least 1")
 
 
 def _plan(options: argparse.Namespace) -> Plan:
@@ -215,14 +223,16 @@ def _look_ahead(plan: Plan) -> None:
 def _go_slurm(plan: Plan, owner: Campaign, exists: bool, options: argparse.Namespace) -> int:
     """Give what is left to Slurm; with --wait, stay until it is done."""
     most = options.max_queued if options.max_queued is not None else plan.site.max_queued
-    if most is not None and most < 1:
-        raise SpecError(f"--max-queued {most}: must be at least 1")
     view = reconcile.settle(owner, plan.site) if exists else reconcile.View()
-    pending = owner.pending(options.retry)
+    if not view.answered:
+        raise SubmitError(f"campaign {owner.name}: squeue does not answer, so its jobs are not known; try again")
+    if view.orphans:  # they wait for an input that nobody will write any more
+        slurm.cancel(plan.site, [job.job_id for job in view.orphans.values()])
+    pending = owner.pending(options.retry, view.queued)
     has = len(view.queued)
     if has:
         print(f"{has} run{'' if has == 1 else 's'} of this campaign in Slurm's hands already")
-    _introduce(plan, owner, exists, pending, options.retry)
+    _introduce(plan, owner, exists, pending, options.retry, busy=has > 0)
     if not pending and not (has and options.wait):
         return ExitCode.OK if has else submission.result(owner)
     shown = report() if options.wait else Plain()
@@ -249,7 +259,9 @@ def _busy(name: str, lock: Lock) -> SubmitError:
     return SubmitError(f"campaign {name} is being submitted by {where}; watch it by 'python -m jobs status'")
 
 
-def _introduce(plan: Plan, owner: Campaign, exists: bool, pending: list[str], retry: bool) -> bool:
+def _introduce(
+    plan: Plan, owner: Campaign, exists: bool, pending: list[str], retry: bool, busy: bool = False
+) -> bool:
     """Say what will be done, and what won't and why; whether something runs already."""
     states = owner.states()
     failed = {run_id: state for run_id, state in states.items() if state.state == FAILED and not retry}
@@ -267,7 +279,7 @@ def _introduce(plan: Plan, owner: Campaign, exists: bool, pending: list[str], re
     running = owner.driven()
     for state in running.values():
         print(f"1 run still runs under driver {state.driver_pid}")
-    if not pending and not running:
+    if not pending and not running and not busy:
         counted = [f"{len(failed)} failed"] * bool(failed) + [f"{len(broken)} unreadable"] * bool(broken)
         print(f"{', '.join(counted) or 'everything is done'}; --new begins another campaign")
     sys.stdout.flush()
@@ -304,6 +316,7 @@ def _in_background(owner: Campaign, site: Site, pending: list[str], lock: Lock) 
 
 def resume(options: argparse.Namespace) -> int:
     """Go on with a campaign that exists, as its ledger describes it."""
+    _check_limit(options)
     owner = _find(options)
     ledger = owner.ledger
     site = msgspec.convert(ledger.site, Site)
@@ -344,8 +357,9 @@ def _status_now(owner: Campaign) -> Status:
     site = msgspec.convert(owner.ledger.site, Site)
     if site.executor != "slurm":
         return Status(owner)
-    with held(Lock(owner.paths.lock)) as taken:  # whoever submits settles by itself
-        view = reconcile.settle(owner, site) if taken else reconcile.View()
+    view = reconcile.look(owner, site)
+    if view.lost or any(reconcile.handed(owner.run_dir(run_id)) is None for run_id in view.queued):
+        _mark(owner, site, view)
     return Status(owner, batch.outcome_lines(view, owner.states()), view.answered)
 
 
@@ -361,15 +375,27 @@ def cancel(options: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
+def _mark(owner: Campaign, site: Site, view: reconcile.View) -> None:
+    """Write down what was seen, where nobody else is at it and the disk takes it: to look must always be possible."""
+    try:
+        with held(Lock(owner.paths.lock)) as taken:
+            if taken:
+                reconcile.mark(owner, site, view)
+    except (SubmitError, OSError) as error:
+        print(f"what Slurm says could not be noted: {error}", file=sys.stderr)
+
+
 def _cancel_slurm(owner: Campaign, site: Site) -> None:
     lock = Lock(owner.paths.lock)
     who = lock.holder()
     if who is not None:
         submission.stop_submitter(who, Plain())
-    with held(lock) as taken:
-        if not taken:
-            raise _busy(owner.name, lock)
+    if not lock.take_within(LETTING_GO_S):
+        raise _busy(owner.name, lock)
+    try:
         batch.cancel(owner, site, Plain())
+    finally:
+        lock.release()
 
 
 def collect(options: argparse.Namespace) -> int:

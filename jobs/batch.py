@@ -15,7 +15,7 @@ from types import FrameType
 
 from hpcckpt.errors import ExitCode, SubmitError
 from hpcckpt.experiment import Job
-from hpcckpt.rundir import DONE, FAILED, INTERRUPTED, QUEUED, RUNNING, RunDir, State, read_json, write_bytes
+from hpcckpt.rundir import DONE, INTERRUPTED, QUEUED, RUNNING, RunDir, State, read_json, write_bytes, write_json
 from jobs import campaign, preflight, reconcile, render, slurm
 from jobs.campaign import Campaign
 from jobs.progress import Durations, Report, describe
@@ -27,6 +27,8 @@ LOOK_S = 1.0
 """Between two looks at the state files while waiting."""
 ASK_S = 20.0
 """Between two questions to Slurm while waiting: its controller serves everybody."""
+FRESH_S = 5.0
+"""The same where a run was interrupted: its job may wait to start again."""
 GONE_S = 60.0
 """Cancelled jobs have left by then: their drivers stop the ranks first."""
 
@@ -42,6 +44,7 @@ class Batch:
         self.most = most
         """Jobs of this campaign that may be in the queue at once; None: all."""
         self.asked = 0
+        self._view = reconcile.View()
         self._asked_slurm = time.monotonic()
 
     def submit(self) -> int:
@@ -77,23 +80,41 @@ class Batch:
 
         run_dir = self.campaign.run_dir(run_id)
         job: Job = read_json(run_dir.run, Job)
-        campaign.clear(run_dir, job)
-        write_bytes(run_dir.script, script(job, self.site, run_dir).encode())
+        text, before = script(job, self.site, run_dir), run_dir.read_state()
+        campaign.clear(run_dir, job, self.site)
+        write_bytes(run_dir.script, text.encode())
         run_dir.log.mkdir(exist_ok=True)
-        job_id = executor.submit_batch(self.site, run_dir, render.limit_s(job.run))
+        try:
+            job_id = executor.submit_batch(self.site, run_dir, render.limit_s(job.run))
+        except SubmitError:
+            write_json(run_dir.state, before)  # what was known of the run is still true of it
+            raise
         reconcile.hand_over(run_dir, job_id)
         self.report.say(f"job {job_id}: {describe(job.run, job.virtual_nodes)}")
 
     def _in_queue(self) -> int:
-        """Runs that were given away and have no end yet, by their own files."""
-        states = self.campaign.states()
-        return sum(
-            state.state in (QUEUED, RUNNING) and reconcile.handed(self.campaign.run_dir(run_id)) is not None
-            for run_id, state in states.items()
-        )
+        """Runs that were given away and have no end yet."""
+        given = {run_id: reconcile.handed(self.campaign.run_dir(run_id)) for run_id in self.campaign.ledger.runs}
+        ended = self._ended()
+        return sum(known is not None and run_id not in ended for run_id, known in given.items())
 
     def _ended(self) -> set[str]:
-        return {run_id for run_id, s in self.campaign.states().items() if s.state not in (QUEUED, RUNNING)}
+        """Runs at their end: by their own files, and not where an interrupted one's job waits to start again."""
+        states = self.campaign.states()
+        if any(state.state == INTERRUPTED and run_id not in self.pending for run_id, state in states.items()):
+            self._ask(FRESH_S)
+        return {
+            run_id
+            for run_id, state in states.items()
+            if state.state not in (QUEUED, RUNNING)
+            and not (state.state == INTERRUPTED and run_id in self._view.queued)
+        }
+
+    def _ask(self, older_than_s: float) -> None:
+        """Ask Slurm anew where its last answer is so old."""
+        if time.monotonic() - self._asked_slurm > older_than_s:
+            self._asked_slurm = time.monotonic()
+            self._view = reconcile.settle(self.campaign, self.site)
 
     def _introduce(self, over: set[str]) -> None:
         """What the waiting begins with: how many runs are over, and how long the others may run."""
@@ -109,14 +130,10 @@ class Batch:
 
     def _look(self, told: set[str]) -> None:
         """Say what ended since the last look; ask Slurm now and then about what did not."""
-        if time.monotonic() - self._asked_slurm > ASK_S:
-            self._asked_slurm = time.monotonic()
-            reconcile.settle(self.campaign, self.site)
-        for run_id, state in self.campaign.states().items():
-            if run_id in told or run_id in self.pending or state.state in (QUEUED, RUNNING):
-                continue
+        self._ask(ASK_S)
+        for run_id in sorted(self._ended() - told - set(self.pending)):
             told.add(run_id)
-            self.report.end(self._words(run_id), state)
+            self.report.end(self._words(run_id), self.campaign.run_dir(run_id).read_state())
 
     def _words(self, run_id: str) -> str:
         job = self.campaign.job(run_id)
@@ -140,12 +157,14 @@ def cancel(owner: Campaign, site: Site, report: Report) -> None:
     view = reconcile.settle(owner, site)
     if not view.answered:
         raise SubmitError(f"campaign {owner.name}: squeue does not answer, so nothing could be cancelled; try again")
-    jobs = {run_id: job.job_id for run_id, job in view.queued.items()}
+    jobs = {run_id: job.job_id for run_id, job in (view.queued | view.orphans).items()}
     report.say(f"cancelling {len(jobs)} job{'' if len(jobs) == 1 else 's'}")
     objection = slurm.cancel(site, jobs.values())
     if objection:
         raise SubmitError(f"campaign {owner.name}: scancel says: {objection}")
-    _wait_until_gone(site, set(jobs.values()))
+    if not _gone(site, set(jobs.values())):
+        numbers = ", ".join(jobs.values())
+        raise SubmitError(f"campaign {owner.name}: Slurm still has jobs {numbers}; cancel again in a moment")
     for run_id, state in owner.states().items():
         run_dir = owner.run_dir(run_id)
         if state.state in (QUEUED, RUNNING):
@@ -154,10 +173,15 @@ def cancel(owner: Campaign, site: Site, report: Report) -> None:
             _discard(owner, run_dir)
 
 
-def _wait_until_gone(site: Site, job_ids: set[str]) -> None:
+def _gone(site: Site, job_ids: set[str]) -> bool:
+    """Whether Slurm says in time that it has none of them any more: silence says nothing."""
     end = time.monotonic() + GONE_S
-    while time.monotonic() < end and job_ids & set(slurm.queue(site) or {}):
+    while time.monotonic() < end:
+        queued = slurm.queue(site)
+        if queued is not None and not job_ids & set(queued):
+            return True
         time.sleep(LOOK_S)
+    return False
 
 
 def _discard(owner: Campaign, run_dir: RunDir) -> None:
@@ -171,5 +195,5 @@ def outcome_lines(view: reconcile.View, states: dict[str, State]) -> dict[str, s
     return {
         run_id: f"Slurm job {job.job_id}: {job.state.lower()}" + (f" ({job.reason})" if job.state == "PENDING" else "")
         for run_id, job in view.queued.items()
-        if states[run_id].state in (QUEUED, RUNNING, FAILED)
+        if states[run_id].state != DONE
     }

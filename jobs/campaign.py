@@ -11,6 +11,7 @@ import hashlib
 import re
 import shutil
 import time
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -92,9 +93,10 @@ class Campaign:
         states = self.states()
         return not self.pending(retry=False) and all(s.state in (DONE, FAILED) for s in states.values())
 
-    def pending(self, retry: bool) -> list[str]:
-        """Runs that a submission must still do; those with a live driver are left to it."""
-        return [run_id for run_id, state in self.states().items() if self._is_pending(run_id, state, retry)]
+    def pending(self, retry: bool, queued: Collection[str] = ()) -> list[str]:
+        """Runs that a submission must still do; those with a live driver, or `queued` elsewhere, are left alone."""
+        states = {run_id: state for run_id, state in self.states().items() if run_id not in queued}
+        return [run_id for run_id, state in states.items() if self._is_pending(run_id, state, retry)]
 
     def driven(self) -> dict[str, State]:
         """The runs whose driver lives."""
@@ -239,6 +241,9 @@ def _write(plan: Plan, directory: CampaignDir) -> None:
 
 def _restore(plan: Plan, owner: Campaign) -> None:
     ledger = owner.ledger
+    if ledger.site != msgspec.to_builtins(plan.site):  # its file was corrected since
+        ledger = msgspec.structs.replace(ledger, site=msgspec.to_builtins(plan.site))
+        write_json(owner.paths.ledger, ledger)
     begun = replace(
         plan, site=msgspec.convert(ledger.site, Site), scratch=Path(ledger.scratch), tracer=ledger.tracer
     )
@@ -265,13 +270,18 @@ def _ledger(plan: Plan, name: str) -> Ledger:
     )
 
 
-def clear(run_dir: RunDir, job: Job) -> None:
-    """Make a run ready for another attempt: what the last one left would be read as its own."""
+def clear(run_dir: RunDir, job: Job, site: Site) -> None:
+    """Make a run ready for another attempt, at the site as it is now: what the last left would be read as its own."""
+    here = msgspec.to_builtins(site)
+    if job.site != here:
+        write_json(run_dir.run, msgspec.structs.replace(job, site=here))
     run_dir.stop.unlink(missing_ok=True)
     run_dir.submission.unlink(missing_ok=True)
     shutil.rmtree(run_dir.legs, ignore_errors=True)
     run_dir.manifest.unlink(missing_ok=True)
+    run_dir.restart.unlink(missing_ok=True)
     preflight.remove_tree(Path(job.scratch))
     run_dir.write_state(
-        state=QUEUED, reason=None, rank=None, node=None, cause=None, leg=None, driver_pid=None
-    )
+        state=QUEUED, reason=None, rank=None, node=None, cause=None, leg=None, driver_pid=None, job_id=None,
+        started=None, ended=None, progress=None, standstill=0,
+    )  # fmt: skip

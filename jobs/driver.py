@@ -12,25 +12,28 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from hpcckpt import environment
-from hpcckpt.errors import HpcCkptError, TraceError
+from hpcckpt.errors import HpcCkptError, RunError, TraceError
 from hpcckpt.experiment import Job
-from hpcckpt.rundir import DONE, FAILED, INTERRUPTED, QUEUED, RUNNING, LegDir, RunDir, read_json, write_json
+from hpcckpt.rundir import DONE, FAILED, INTERRUPTED, QUEUED, RUNNING, LegDir, RunDir, State, read_json, write_json
 from hpcckpt.tracing.io.base import IoTracer, choose
 from jobs import launchers, preflight, process, ranks, render
 from jobs.launch import STOP_GRACE_S, Launch, Request
+from jobs.restarts import Sequel
 
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 STOPPING_S = 20.0
 """Kept of a scheduler's warning for ending the ranks and asking to be started again."""
 MOST_ATTEMPTS = 5
 """Starts of one run after which a lost node is a failure: a cluster that loses nodes so fast needs a person."""
+MOST_IDLE_STARTS = 3
+"""Starts in a row without progress after which a run is given up: its job's time is too short for it."""
 REQUEUE = signal.SIGUSR2  # submitit's, shortly before a job is taken away
 
 
@@ -47,6 +50,7 @@ class Driver:
     def __call__(self) -> str:
         """Run to an end of whatever kind; returns the state that was reached."""
         paths = RunDir(self.run_dir)
+        _check_job(paths)
         with requests(paths) as request:
             attempt = Attempt(paths, request, self.rank_module)
             state = attempt.run()
@@ -103,6 +107,8 @@ class Attempt:
         self.paths = paths
         self.request = request
         self.rank_module = rank_module
+        self.state = State(state=QUEUED)
+        """As this process wrote it last."""
         self.why: str | None = None
         """Why the run must be started again, where it is not the scheduler that asked."""
         self.timings: dict[str, float] = {}
@@ -117,9 +123,12 @@ class Attempt:
         queued = self.paths.read_state()
         if queued.state == INTERRUPTED:  # the batch system starts again by itself what it took away
             queued = self.paths.write_state(state=QUEUED, reason=None, cause=None)
+        if os.environ.get("SLURM_RESTART_COUNT", "0") != "0":
+            self.paths.stop.unlink(missing_ok=True)  # of the start that was taken away
         age = process.age_s()
         self.timings = {"queue_wait": max(0.0, time.time() - age - queued.updated), "driver_start": age}
-        self.paths.write_state(
+        self.state = queued
+        self._write(
             state=RUNNING, driver_pid=pid, driver_host=host, driver_start=started,
             job_id=os.environ.get("SLURM_JOB_ID") or os.environ.get("SUBMITIT_LOCAL_JOB_ID"),
             attempts=queued.attempts + 1, started=time.time(), ended=None, leg=None, timings_s={},
@@ -135,8 +144,15 @@ class Attempt:
             self._close(FAILED, ranks.Ending(f"driver: {kind}: {error}", cause=kind))
             raise
         if self._goes_on_later(ending):
-            return QUEUED  # written by `checkpoint`, once submitit has agreed
-        self._clean_up()
+            if self._comes_further():
+                return QUEUED  # written by `checkpoint`, once submitit has agreed
+            ending = ranks.Ending(
+                f"started {MOST_IDLE_STARTS + 1} times without coming further than {self.progress}: a job's time must "
+                "hold the control leg and the way to a first checkpoint; give the site a longer time",
+                cause="no progress",
+            )
+        if ending is None or ending.cause != "stopped" or "SLURM_JOB_ID" not in os.environ:
+            self._clean_up()
         if ending is not None and ending.cause == "stopped":
             return self._close(INTERRUPTED, ending)
         return self._close(FAILED if ending else DONE, ending)
@@ -149,19 +165,43 @@ class Attempt:
             self._prepare(job)
         with self._timed("manifest"):
             self._write_manifest(job)
+        if job.run.settings.restart is not None:
+            return self._restart(job)
         for name in job.run.legs:
             ending = self._leg(job, name)
             if ending is not None:
                 return ending
         return None
 
+    def _restart(self, job: Job) -> ranks.Ending | None:
+        """The legs of a test of restart: those that are planned, then those that what was found asks for."""
+        sequel = Sequel(self.paths, job)
+        for name in job.run.legs:
+            ending = self._watched(job, name, sequel)
+            if ending is not None and not sequel.forgives(name, ending):
+                return ending
+            with self._timed("comparison"):
+                sequel.after(name)
+        while more := sequel.following():
+            ending = self._watched(sequel.job_of(more[0]), more[0], sequel)
+            if ending is not None and ending.cause == "stopped":
+                return ending
+            with self._timed("comparison"):
+                sequel.after(more[0], ending)  # that such a leg fails is an answer too
+        sequel.write()
+        return None
+
+    def _watched(self, job: Job, name: str, sequel: Sequel) -> ranks.Ending | None:
+        sequel.moments.begin(name)
+        return self._leg(job, name, lambda: sequel.moments.end(name))
+
     def _clean_up(self) -> None:
-        """Delete the checkpoints, unless they are wanted or the batch system may start this run again by itself."""
+        """Delete the checkpoints, unless they are wanted."""
         try:
             job: Job = read_json(self.paths.run, Job)
         except TraceError:
             return  # nobody knows where they lie
-        if not (job.run.settings.keep_files or (self.request.wanted and "SLURM_JOB_ID" in os.environ)):
+        if not job.run.settings.keep_files:
             with self._timed("cleanup"):
                 preflight.remove_tree(Path(job.scratch))
 
@@ -174,9 +214,29 @@ class Attempt:
             return True
         return self.request.requeue and ending.cause == "stopped"
 
+    def _comes_further(self) -> bool:
+        """Whether the start that ends now came further than the one before it; a few that did not are borne."""
+        idle = self.state.standstill + 1 if self.progress == self.state.progress else 0
+        self._write(progress=self.progress, standstill=idle)
+        return idle < MOST_IDLE_STARTS
+
+    @property
+    def progress(self) -> str:
+        """The leg, and the newest generation that any rank saved in it."""
+        leg = self.paths.leg(self.state.leg or "none")
+        launches = [*leg.earlier(), leg]
+        job: Job = read_json(self.paths.run, Job)
+        saved = [v.last_generation for each in launches for v in ranks.views(each, job.run.ranks)]
+        newest = max((generation for generation in saved if generation is not None), default=None)
+        return f"leg {leg.name}, " + ("before its first checkpoint" if newest is None else f"checkpoint {newest}")
+
+    def _write(self, **changes: Any) -> None:
+        """Change the state: this process owns it, so what it wrote last is what holds."""
+        self.state = self.paths.write_state(self.state, **changes)
+
     def _may_move(self) -> bool:
         """Whether somebody would start this again, on other nodes; not without end."""
-        return self.request.can_requeue and self.paths.read_state().attempts < MOST_ATTEMPTS
+        return self.request.can_requeue and int(os.environ.get("SLURM_RESTART_COUNT", "0")) + 1 < MOST_ATTEMPTS
 
     def _prepare(self, job: Job) -> None:
         preflight.check(Path(job.scratch), [job.run])
@@ -195,15 +255,17 @@ class Attempt:
             },
         )
 
-    def _leg(self, job: Job, name: str) -> ranks.Ending | None:
+    def _leg(self, job: Job, name: str, gone: Callable[[], None] = lambda: None) -> ranks.Ending | None:
+        """One leg; `gone` is called when the last of its processes has ended."""
         if self.request.wanted:
             return ranks.Ending(f"stopped on request before leg {name}", cause="stopped")
         leg = self.paths.leg(name)
         if ranks.leg_closed(leg, job.run.ranks):
             return None  # done before the batch system took the machine away
-        self.paths.write_state(leg=name)
+        self._write(leg=name)
         argv, variables = self._command(job, leg)
         outcome = Launch(job, leg, self.request).run(argv, variables, Path.cwd())
+        gone()
         self.timings |= outcome.timings_s
         with self._timed("conversion"):
             self._finish_traces(job, leg)
@@ -251,7 +313,7 @@ class Attempt:
 
     def _close(self, state: str, ending: ranks.Ending | None) -> str:
         self._add_own_time()
-        self.paths.write_state(
+        self._write(
             state=state,
             ended=time.time(),
             reason=ending.reason if ending else None,
@@ -274,6 +336,17 @@ class Attempt:
             yield
         finally:
             self.timings[name] = self.timings.get(name, 0.0) + time.monotonic() - began
+
+
+def _check_job(paths: RunDir) -> None:
+    """Leave a run alone that another job was given meanwhile: two drivers would clear each other's files."""
+    mine = os.environ.get("SLURM_JOB_ID")
+    try:
+        given = str(read_json(paths.submission).get("job_id"))
+    except TraceError:
+        return  # not noted yet
+    if mine is not None and given != mine:
+        raise RunError(f"{paths.path}: given to Slurm job {given}; this is job {mine}, and leaves it alone")
 
 
 def _python(job: Job) -> str | None:

@@ -9,6 +9,7 @@ import fcntl
 import os
 import re
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,8 @@ import msgspec
 
 from hpcckpt.errors import SubmitError
 from jobs import process
+
+PAUSE_S = 0.2
 
 
 class Holder(msgspec.Struct, frozen=True):
@@ -47,8 +50,20 @@ class Lock:
             os.close(descriptor)
             return False
         self._descriptor = descriptor
-        self.sign()
+        try:
+            self.sign()
+        except OSError as error:
+            os.close(descriptor)
+            self._descriptor = None
+            raise SubmitError(f"{self.path}: cannot be written ({error.strerror or error})") from error
         return True
+
+    def take_within(self, seconds: float) -> bool:
+        """The same, for as long as another process may need to let go."""
+        end = time.monotonic() + seconds
+        while not (taken := self.take()) and time.monotonic() < end:
+            time.sleep(PAUSE_S)
+        return taken
 
     def sign(self) -> None:
         """Name this process as the holder: again after a fork, which hands the lock on."""

@@ -18,6 +18,7 @@ import psutil
 from hpcckpt.errors import TraceError
 from hpcckpt.experiment import Job, Run
 from hpcckpt.records import GATHER, WAIT_AFTER, WAIT_BEFORE, WAIT_INSIDE, End, Save, Start, Step, decode
+from hpcckpt.restart.spec import dies
 from hpcckpt.rundir import LegDir, RunDir
 
 WAITS = {WAIT_BEFORE, WAIT_INSIDE, WAIT_AFTER}
@@ -112,7 +113,8 @@ def introduction(path: Path) -> Start | None:
 
 def closed(run_dir: RunDir, run: Run) -> bool:
     """Whether every rank's file of every leg ends with the closing line of a rank that is done."""
-    return all(leg_closed(run_dir.leg(name), run.ranks) for name in run.legs)
+    wanted = [name for name in run.legs if not dies(run.settings.restart, name)]
+    return all(leg_closed(run_dir.leg(name), run.ranks) for name in wanted)
 
 
 def leg_closed(leg: LegDir, ranks: int) -> bool:

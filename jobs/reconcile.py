@@ -36,6 +36,10 @@ class View:
     """False: Slurm said nothing, and the states are those of the files alone."""
     queued: dict[str, Queued] = field(default_factory=dict)
     """run -> its job, for the runs that Slurm has."""
+    lost: dict[str, str] = field(default_factory=dict)
+    """run -> its job's number, for runs without an end whose job Slurm has no longer."""
+    orphans: dict[str, Queued] = field(default_factory=dict)
+    """run -> a job whose submitter died before the job's own input was in place: it can only fail."""
 
 
 def handed(run_dir: RunDir) -> Handed | None:
@@ -53,30 +57,44 @@ def hand_over(run_dir: RunDir, job_id: str) -> None:
 
 
 def settle(owner: Campaign, site: Site) -> View:
-    """Mark what vanished, adopt jobs whose submitter died before it could note them."""
+    """Look, and mark what vanished; needs the campaign's lock."""
+    view = look(owner, site)
+    mark(owner, site, view)
+    return view
+
+
+def look(owner: Campaign, site: Site) -> View:
+    """What Slurm has of the campaign; writes nothing."""
     jobs = slurm.queue(site)
     if jobs is None:
         return View(answered=False)
     by_script = {job.script: job for job in jobs.values()}
-    view, lost = View(), {}
+    view = View()
     for run_id, before in owner.states().items():
         run_dir = owner.run_dir(run_id)
         known = handed(run_dir)
         job = jobs.get(known.job_id) if known else by_script.get(str(run_dir.script))
-        if job is not None:
+        if job is not None and known is None and not _has_input(run_dir, job):
+            view.orphans[run_id] = job
+        elif job is not None:
             view.queued[run_id] = job
-            if known is None and before.state in (QUEUED, RUNNING):
-                hand_over(run_dir, job.job_id)
         elif known is not None and before.state in (QUEUED, RUNNING):
-            lost[run_id] = known.job_id
-    _mark(owner, site, lost)
+            view.lost[run_id] = known.job_id
     return view
 
 
-def _mark(owner: Campaign, site: Site, lost: dict[str, str]) -> None:
-    """Jobs that Slurm has no longer, and whose runs did not come to an end."""
+def _has_input(run_dir: RunDir, job: Queued) -> bool:
+    """Whether submitit put the job's pickle in place, which it does behind sbatch."""
+    return (run_dir.log / f"{job.job_id}_submitted.pkl").exists()
+
+
+def mark(owner: Campaign, site: Site, view: View) -> None:
+    """Note jobs that their submitter could not note, and runs that did not come to an end and have no job."""
+    for run_id, job in view.queued.items():
+        if handed(owner.run_dir(run_id)) is None:
+            hand_over(owner.run_dir(run_id), job.job_id)
     # Read once more: a run that ended between the two looks has written its state before its job went.
-    still = {run_id: job for run_id, job in lost.items() if _open(owner.run_dir(run_id).read_state())}
+    still = {run_id: job for run_id, job in view.lost.items() if _open(owner.run_dir(run_id).read_state())}
     ends = slurm.accounts(site, still.values()) if still else {}
     for run_id, job_id in still.items():
         _close(owner.run_dir(run_id), job_id, ends.get(job_id))
@@ -93,7 +111,8 @@ def _close(run_dir: RunDir, job_id: str, said: str | None) -> None:
         host = f" on {state.driver_host}" if state.driver_host else ""
         reason = f"{how}; its driver{host} left no end; the output is in {run_dir.log}"
         run_dir.write_state(state=INTERRUPTED, cause="vanished", reason=reason, ended=time.time())
-    elif said and said.startswith(("FAILED", "COMPLETED")):  # the script itself gave up before its driver
+    elif said and said.startswith(("FAILED", "COMPLETED")) and "signal" not in said:
+        # The script itself gave up before its driver; one that a signal ended is not to blame.
         reason = f"{how}; the driver did not start: {_last_line(run_dir.log)}"
         run_dir.write_state(state=FAILED, cause="driver", reason=reason, ended=time.time())
     else:

@@ -7,6 +7,7 @@ template uses and a site lacks is a SiteError that names it.
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,8 +15,9 @@ from typing import Any
 
 import jinja2
 
-from hpcckpt.errors import SiteError
+from hpcckpt.errors import SiteError, SubmitError
 from hpcckpt.experiment import Job, Run
+from hpcckpt.restart.spec import extra_legs
 from hpcckpt.rundir import LegDir, RunDir
 from jobs.site import Site
 
@@ -63,7 +65,8 @@ def _fill(template: str, whose: str, values: dict[str, Any]) -> str:
 
 def limit_s(run: Run) -> float:
     """Seconds after which the whole job is over, whatever happens inside."""
-    return run.settings.leg_limit_s * len(run.legs) + STARTUP_S
+    legs = len(run.legs) + (extra_legs(run.settings.restart) if run.settings.restart else 0)
+    return run.settings.leg_limit_s * legs + STARTUP_S
 
 
 def driver_command(python: str, run_dir: RunDir) -> str:
@@ -85,13 +88,22 @@ def job_script(
         "campaign": job.campaign,
         "site": site.facts(),
         "time_limit": site.time or str(math.ceil(limit_s(job.run) / 60)),
-        "output": str(run_dir.log / "job.log"),
+        "output": _for_header(run_dir.log / "job.log") if site.executor == "slurm" else "",
         "programs": str(programs) if programs else "",
         "source": str(Path(__file__).resolve().parent.parent),
         "workdir": str(workdir),
         "command": driver_command(python, run_dir),
     }
     return _fill(template, f"site {site.name}", values)
+
+
+def _for_header(path: Path) -> str:
+    """A path as an option of sbatch's header can hold it: Slurm and submitit would replace %j and its like."""
+    if odd := sorted(set(re.findall(r"[\"'\\#%\x00-\x1f]", str(path)))):
+        raise SubmitError(
+            f"{path}: Slurm's scripts cannot carry {' '.join(odd)} in a path; choose another place by --runs"
+        )
+    return str(path)
 
 
 def rank_script(

@@ -14,7 +14,7 @@ import msgspec
 
 from hpcckpt.errors import SiteError, SpecError
 from hpcckpt.experiment import check_name
-from jobs import spec
+from jobs import site_check, spec
 
 SITES = Path(__file__).with_name("sites")
 DEFAULT = "local"
@@ -107,7 +107,12 @@ def load(name: str) -> Site:
         count = getattr(site, key)
         if count is not None and count < 1:
             raise SiteError(f"{path}: {key}: {count} must be at least 1")
-    return msgspec.structs.replace(site, **{key: _expanded(path, site, key) for key in FROM_ENVIRONMENT})
+    found = msgspec.structs.replace(site, **{key: _expanded(path, site, key) for key in FROM_ENVIRONMENT})
+    try:
+        site_check.check(msgspec.to_builtins(found))
+    except SpecError as failure:
+        raise SiteError(f"{path}: {failure}") from failure
+    return found
 
 
 def _expanded(path: Path, site: Site, key: str) -> str | None:
@@ -131,7 +136,18 @@ def choose(name: str | None) -> Site:
 
 def scratch_of(site: Site, override: str | None) -> Path:
     """The absolute directory below which campaigns keep their checkpoints."""
-    text = os.path.expandvars(override or site.scratch)
+    written = override or site.scratch
+    text = os.path.expandvars(written)
     if "$" in text:
         raise SiteError(f"site {site.name}: scratch {text!r} holds a variable that is not set")
-    return Path(text).expanduser().absolute()
+    if not text.strip() or (written.startswith("$") and text.startswith("/") and not _leading(written)):
+        raise SiteError(f"site {site.name}: scratch {written!r} is empty, or begins with an empty variable")
+    try:
+        return Path(text).expanduser().absolute()
+    except RuntimeError as error:
+        raise SiteError(f"site {site.name}: scratch {text!r}: {error}") from error
+
+
+def _leading(written: str) -> str:
+    """The value of the variable that a path begins with."""
+    return os.path.expandvars(written.partition("/")[0])

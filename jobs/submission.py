@@ -117,7 +117,7 @@ class Submission:
         with self._machine():
             if self.asked:
                 return run_dir.read_state()
-            campaign.clear(run_dir, job)
+            campaign.clear(run_dir, job, self.site)
             write_bytes(run_dir.script, script(job, self.site, run_dir).encode())
             run_dir.log.mkdir(exist_ok=True)
             handle = executor.submit(run_dir, render.limit_s(job.run))

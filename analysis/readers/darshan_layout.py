@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hpcckpt.errors import TraceError
+from hpcckpt.rundir import read_bytes
 
 MODULES = [
     "NULL",
@@ -248,7 +249,7 @@ def read_raw(path: Path) -> RawLog:
     Raises TraceError for a file that is empty, truncated, damaged, foreign or of another format.
     """
     try:
-        data = path.read_bytes()
+        data = read_bytes(path)
     except OSError as error:
         raise TraceError(
             f"{path}: cannot be read ({error.strerror}); check that it exists and is yours"

@@ -13,14 +13,17 @@ from typing import get_args
 import msgspec
 
 from hpcckpt.records import (
+    BACKGROUND,
     LINES,
     Beacon,
     Clock,
+    Digests,
     Drain,
     End,
     Gpu,
     Probe,
     Record,
+    Restored,
     Save,
     Span,
     Start,
@@ -36,6 +39,7 @@ _NEVER_NEGATIVE: dict[type[Record], tuple[str, ...]] = {
     Save: ("generation", "state_bytes", "planned_bytes", "rss_before_bytes", "rss_peak_bytes", "cpu_ns"),
     Window: ("steps", "saves", "paused_ns", "cpu_ns"),
     Verified: ("tensors", "read_ns", "cached"),
+    Digests: ("step", "cost_ns", "bytes"),
 }
 _IN_ORDER: dict[type[Record], tuple[str, ...]] = {
     Beacon: ("before_ns", "after_ns"),
@@ -43,9 +47,13 @@ _IN_ORDER: dict[type[Record], tuple[str, ...]] = {
     Span: ("begin_ns", "end_ns"),
     Save: ("arrive_ns", "begin_ns", "done_ns", "end_ns"),
     Window: ("begin_ns", "end_ns"),
+    Restored: ("born_ns", "ready_ns", "begin_ns", "end_ns"),
 }
 
 
+WINDOWS_APART, WINDOWS_APART_NS = 1.5, 10**9
+"""By what factor, and by how much, windows between the same barriers must differ to be impossible: on crowded cores a
+rank may leave a barrier some 0.1 s after the others, half of a short window at most."""
 _LONGEST_SAVE_NS = 7 * 24 * 3600 * 10**9
 _LIMIT = 2**62
 """Whole numbers beyond it overflow where they are added up; no clock and no file reaches it."""
@@ -64,6 +72,7 @@ def possible(found: Mapping[type[Record], Sequence[Record]], lines: int) -> bool
         and not any(map(_too_long, found.get(Save, ())))  # type: ignore[arg-type]
         and len({_span(span) for span in found.get(Span, ())}) == len(found.get(Span, ()))  # type: ignore[arg-type]
         and not any(map(_odd_samples, found.get(Gpu, ())))  # type: ignore[arg-type]
+        and _misfit(found.get(Span, ()), found.get(Save, ())) is None  # type: ignore[arg-type]
         and len(found.get(End, ())) <= 1
     )
 
@@ -101,14 +110,54 @@ def impossible(found: Sequence[Record]) -> str | None:
             spans.add(key)
         if reason:
             return f"line {number}, {type(record).__name__.lower()}{_of(record)}: {reason}"
+    lines = {id(record): number for number, record in enumerate(found, start=1)}
+    spans_, saves = ([each for each in found if isinstance(each, kind)] for kind in (Span, Save))
+    if misfit := _misfit(spans_, saves):  # type: ignore[arg-type]
+        return f"line {lines[id(misfit[0])]}, span{_of(misfit[0])}: {misfit[1]}"
     return None
 
 
-def impossible_saves(saves: Sequence[Save], windows: Sequence[Window]) -> str | None:
-    """Why the checkpoints of a train leg cannot be all that the rank saved."""
+def _misfit(spans: Sequence[Span], saves: Sequence[Save]) -> tuple[Span, str] | None:
+    """The first span that does not fit its save or meets another one: both happened on the training thread.
+
+    What goes on behind the stall has a thread of its own and may end after its save.
+    """
+    known = {save.generation: save for save in saves}
+    exclusive = sorted((span for span in spans if span.phase != BACKGROUND), key=attrgetter("begin_ns", "end_ns"))
+    before: Span | None = None
+    for span in exclusive:
+        save = known.get(span.generation)
+        if save is not None and (span.begin_ns < save.arrive_ns or span.end_ns > save.end_ns):
+            bounds = f"[{save.arrive_ns}, {save.end_ns}]"
+            return span, f"{span.phase} [{span.begin_ns}, {span.end_ns}] lies outside of its save {bounds}"
+        if before is not None and span.begin_ns < before.end_ns:
+            return span, f"{span.phase} begins {before.end_ns - span.begin_ns} ns before {before.phase} ends"
+        before = span
+    for span in spans:
+        save = known.get(span.generation)
+        if span.phase == BACKGROUND and save is not None and span.begin_ns < save.arrive_ns:
+            return span, f"{span.phase} begins at {span.begin_ns}, before its save at {save.arrive_ns}"
+    return None
+
+
+def impossible_windows(windows: Mapping[int, Sequence[Window]]) -> tuple[int, str] | None:
+    """The rank whose window cannot be true beside its peers', and why: all begin and end at the same barriers."""
+    lengths = {rank: window.end_ns - window.begin_ns for rank, mine in windows.items() for window in mine}
+    if len(lengths) < 2:
+        return None
+    shortest, longest = (choose(lengths, key=lambda rank: lengths[rank]) for choose in (min, max))
+    least, most = lengths[shortest], lengths[longest]
+    if most <= WINDOWS_APART * least or most - least <= WINDOWS_APART_NS:
+        return None
+    other = f"rank {shortest}'s between the same barriers {least / 1e9:.4g} s"
+    return longest, f"its window lasts {most / 1e9:.4g} s, {other}"
+
+
+def impossible_saves(saves: Sequence[Save], windows: Sequence[Window], first: int = 0) -> str | None:
+    """Why the checkpoints of a train leg cannot be all that the rank saved; `first`: 0, unless the leg went on."""
     saved = [save.generation for save in saves]
-    if saved != list(range(len(saved))):
-        return f"generations {saved} are not counted from 0 without a gap"
+    if saved != list(range(first, first + len(saved))):
+        return f"generations {saved} are not counted from {first} without a gap"
     for window in windows:
         if window.saves != len(saved):
             return f"the window counts {window.saves} saves, the file holds {len(saved)}"

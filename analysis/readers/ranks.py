@@ -16,6 +16,7 @@ import msgspec
 from analysis.readers.plausible import impossible, possible
 from hpcckpt import records
 from hpcckpt.records import End, Record, Start
+from hpcckpt.rundir import read_bytes
 
 _decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(records.LINES)
 R = TypeVar("R", bound=Record)
@@ -60,7 +61,7 @@ class RankFile(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 def read_rank(path: Path) -> RankFile:
     """All records of the file at `path`. Never raises for what the file holds."""
     try:
-        data = path.read_bytes()
+        data = read_bytes(path)
     except FileNotFoundError:
         return _refused(path, NO_FILE, "the rank left no file")
     except OSError as error:

@@ -19,6 +19,7 @@ GZIP_LEVEL = 4
 
 class Hdf5(Format):
     suffix = ".h5"
+    compressed = True
     frameworks = frozenset({"numpy_toy", "chainer"})
     expected_coverage = (0.95, 1.05)
     coverage_reason = "HDF5 writes its superblock twice and leaves holes in the blocks of its metadata"

@@ -4,6 +4,9 @@ The state of a `StandardUpdater` (model, optimizer, iterator, count of updates) 
 snapshot holds, so the entries of a state are read off Chainer's own serialisation of it: what our
 strategies save and what Chainer's mechanisms save have the same names. NumPy's random state, which
 dropout draws from, is in no Chainer snapshot; the adapters add it.
+
+Determinism, `on`: cuDNN's deterministic algorithms, and one allreduce algorithm for all sizes. ChainerMN's
+`naive` communicator sums parameter by parameter, in the order of their names; nothing else can differ on CPUs.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import numpy as np
 
 from hpcckpt.errors import RunError
 from hpcckpt.frameworks import _chainer_shim
+from hpcckpt.frameworks._switches import MPI_SUMS
 from hpcckpt.frameworks.base import Entry, Framework, entry
 
 LEARNING_RATE = 0.01
@@ -97,6 +101,7 @@ class ChainerFramework(Framework):
     owns: ClassVar[bool] = False
     """Each rank holds a state of its own, as in model parallelism."""
     can_freeze = True
+    hides_gradients = None
 
     def start(self) -> None:
         self.chainer, self.chainermn = libraries()
@@ -104,6 +109,7 @@ class ChainerFramework(Framework):
         if self.communicator.size != self.comm.size:
             seen = f"ChainerMN sees {self.communicator.size} ranks, the suite {self.comm.size}"
             raise RunError(f"{seen}; start the ranks with the MPI that mpi4py was built for")
+        self.chainer.global_config.cudnn_deterministic = self.determinism == "on"
         self.device = self.chainer.get_device(self._device_name())
         self.device.use()
         np.random.seed(self.settings.seed + self.comm.rank)  # differs per rank: a broadcast must act
@@ -149,14 +155,29 @@ class ChainerFramework(Framework):
         self.updater.update()
         return self.last_loss
 
+    @classmethod
+    def environment(cls, determinism: str) -> dict[str, str]:
+        return dict(MPI_SUMS) if determinism == "on" else {}
+
+    def gradients(self) -> list[Entry]:
+        named = sorted((path.strip("/").replace("/", "."), p) for path, p in self.model.namedparams())
+        return [
+            entry(f"gradient.{name}", "gradient", self.chainer.backends.cuda.to_cpu(p.grad), owner=self._owner)
+            for name, p in named
+            if p.grad is not None
+        ]
+
+    @property
+    def _owner(self) -> int | None:
+        return self.comm.rank if self.owns else None
+
     def state(self) -> list[Entry]:
         serializer = self.chainer.serializers.DictionarySerializer()
         serializer.save(self.updater)
         parameters = {MODEL + path.strip("/") for path, _ in self.model.namedparams()}
-        owner = self.comm.rank if self.owns else None
         everything = sorted(serializer.target.items())  # Chainer has sets of names: an order per process
         found = [
-            entry(key, _kind(path, key, path in parameters), array, owner)
+            entry(key, _kind(path, key, path in parameters), array, self._owner)
             for path, array in everything
             if (key := key_of(path)) is not None and array.dtype != object  # None: not made yet
         ]
@@ -181,6 +202,7 @@ class ChainerFramework(Framework):
             "chainer": self.chainer.__version__,
             "chainermn": f"{self.chainermn.__version__} ({type(self.communicator).__name__})",
             "numpy": np.__version__,
+            "device": "cpu" if self.device.name.startswith("@numpy") else "cuda",
             "mpi": getattr(self.comm, "library", "none"),
         }
 

@@ -1,6 +1,9 @@
 """What PyTorch adapters share: a rank's training, and its state as named tensors and arrays.
 
 An adapter only says how its ranks connect and how the model is distributed over them.
+
+Determinism, `on`: deterministic algorithms (cuDNN's among them), none chosen by a benchmark, and cuBLAS
+with fixed workspaces. `default` and `off` are PyTorch as it comes: on CPUs nothing of this changes a bit.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import numpy as np
 
 from hpcckpt.comm import Comm
 from hpcckpt.frameworks import _torch_group as group
+from hpcckpt.frameworks._switches import CUBLAS
 from hpcckpt.frameworks._torch_modules import build
 from hpcckpt.frameworks._torch_sharding import fill, host, is_distributed, sharded_entry
 from hpcckpt.frameworks.base import Entry, Framework, entry
@@ -43,6 +47,11 @@ class TorchFramework(Framework):
     """Subclasses define `distribute`, and `connect` where ranks talk through more than a process group."""
 
     can_freeze = True
+    hides_gradients = None
+
+    @classmethod
+    def environment(cls, determinism: str) -> dict[str, str]:
+        return dict(CUBLAS) if determinism == "on" else {}
 
     def connect(self) -> None:
         """Open what the ranks talk through."""
@@ -56,6 +65,9 @@ class TorchFramework(Framework):
         import torch
 
         torch.set_num_threads(self.threads)
+        if self.determinism == "on":
+            torch.use_deterministic_algorithms(True)
+            torch.backends.cudnn.benchmark = False
         self.device = device_of(self.comm)
         self.connect()
         torch.manual_seed(self.settings.seed + self.comm.rank)  # differs: `distribute` must make it equal
@@ -82,6 +94,10 @@ class TorchFramework(Framework):
         self.optimizer.step()
         self.position += 1
         return float(loss.detach())
+
+    def gradients(self) -> list[Entry]:
+        named = ((name, parameter.grad) for name, parameter in self.module.named_parameters())
+        return [Item(f"gradient.{name}", "gradient", grad).entry() for name, grad in named if grad is not None]
 
     def items(self) -> Iterator[Item]:
         """Every tensor of the state: what all ranks hold first, then what is this rank's alone."""
@@ -131,7 +147,9 @@ class TorchFramework(Framework):
     def versions(self) -> dict[str, str]:
         import torch
 
-        return {"torch": torch.__version__, "mpi": getattr(self.comm, "library", "none")}
+        return {
+            "torch": torch.__version__, "mpi": getattr(self.comm, "library", "none"), "device": self.device.type,
+        }  # fmt: skip
 
     def close(self) -> None:
         group.close_group(self.comm)

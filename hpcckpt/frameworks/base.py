@@ -108,6 +108,12 @@ class Framework:
     """Why, on more than two ranks, the first step after a restart may round otherwise; None: it does not."""
     can_freeze: ClassVar[bool] = False
     """It can leave parameters untrained (`settings.frozen`)."""
+    hides_gradients: ClassVar[str | None] = "the adapter does not show them"
+    """Why the averaged gradients of the last step cannot be seen; None: `gradients` shows them."""
+    determinism: str = "default"
+    """off: as the libraries come; on: all switches that make training repeat; default: the adapter's own choice.
+
+    Set before `start`. What the switches are stands in each adapter's docstring, and nowhere else."""
 
     def __init__(self, model: type[Model], settings: Settings, comm: Comm, data: Dataset, threads: int) -> None:
         if settings.frozen and not self.can_freeze:
@@ -119,6 +125,8 @@ class Framework:
         self.threads = threads
         self.position = 0
         """Number of steps done: where the data order goes on."""
+        self.last_ids = np.empty(0, np.int64)
+        """Samples that this rank trained on in its last step."""
 
     def start(self) -> None:
         """Build model and optimizer; afterwards all ranks hold equal parameters."""
@@ -143,6 +151,19 @@ class Framework:
         """The whole job's state, without data. Where ranks own entries that differ, a collective."""
         return of_all_ranks(self.state(), self.comm.size)
 
+    def gradients(self) -> list[Entry]:
+        """The averaged gradients of the last step, of kind `gradient`; what this rank holds of them."""
+        return []
+
+    def reorder(self) -> None:
+        """From now on add the ranks' gradients up in another order: a planted fault."""
+        raise SpecError(f"faults: {type(self).__name__} cannot sum gradients in another order; numpy_toy can")
+
+    @classmethod
+    def environment(cls, determinism: str) -> dict[str, str]:
+        """Variables that must be set before MPI starts and any library is imported. Pure."""
+        return {}
+
     @classmethod
     def refuses(cls, model: type[Model]) -> str | None:
         """The reason why it cannot train this model, None where it can. Pure."""
@@ -164,7 +185,12 @@ class Framework:
         size = self.settings.batch_per_rank
         if self.settings.scaling == "strong":
             size = max(1, size // self.comm.size)
-        return self.data.batch(self.position, self.comm.rank, self.comm.size, size, self.settings.seed)
+        return self.draw(self.comm.rank, self.comm.size, size)
+
+    def draw(self, rank: int, ranks: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+        """The batch of one of so many ranks at the current position; remembers its samples."""
+        self.last_ids = self.data.sample_ids(self.position, rank, ranks, size, self.settings.seed)
+        return self.data.take(self.last_ids)
 
     def parameter_count(self) -> int:
         return sum(int(np.prod(e.shape)) for e in self.state() if e.kind == "parameter")

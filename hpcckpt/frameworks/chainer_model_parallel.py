@@ -56,7 +56,7 @@ class ChainerModelParallel(ChainerFramework):
         return float(self.comm.bcast(self.last_loss, root=self._last))
 
     def batch(self) -> tuple[np.ndarray, np.ndarray]:
-        return self.data.batch(self.position, 0, 1, self.settings.batch_per_rank, self.settings.seed)
+        return self.draw(0, 1, self.settings.batch_per_rank)
 
     def job_entries(self) -> list[Entry]:
         own = [entry.bare() for entry in self.state()]

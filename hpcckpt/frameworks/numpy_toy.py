@@ -1,7 +1,9 @@
 """A test double: softmax regression in NumPy, its gradients averaged over MPI. Starts in a moment.
 
 It ignores the model's layers and trains one dense layer of the model's input size, so that tests of
-everything around a framework need no framework.
+everything around a framework need no framework. Every step draws a brightness, so that random states matter.
+
+Determinism: no switches. NumPy computes alike every time, and MPI's sum is the library's own.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import math
 
 import numpy as np
 
+from hpcckpt.errors import SpecError
 from hpcckpt.frameworks.base import Entry, Framework, entry
 
 LEARNING_RATE = 0.01
@@ -17,6 +20,8 @@ LEARNING_RATE = 0.01
 
 class NumpyToy(Framework):
     packages = ("numpy", "mpi4py")
+    hides_gradients = None
+    _reordered = False
 
     def start(self) -> None:
         self.generator = np.random.default_rng([self.settings.seed, self.comm.rank])
@@ -26,18 +31,35 @@ class NumpyToy(Framework):
 
     def step(self) -> float:
         images, labels = self.batch()
-        flat = images.reshape(len(images), -1)
+        flat = images.reshape(len(images), -1) * np.float32(self.generator.uniform(0.9, 1.1))
         logits = flat @ self.weights
         odds = np.exp(logits - logits.max(axis=1, keepdims=True))
         odds /= odds.sum(axis=1, keepdims=True)
         picked = odds[np.arange(len(labels)), labels]
         odds[np.arange(len(labels)), labels] -= 1
-        gradient = self.comm.mean((flat.T @ odds / len(labels)).astype(np.float32))
-        self.velocity = (0.9 * self.velocity + gradient).astype(np.float32)
+        self.gradient = self._mean((flat.T @ odds / len(labels)).astype(np.float32))
+        self.velocity = (0.9 * self.velocity + self.gradient).astype(np.float32)
         self.weights -= np.float32(LEARNING_RATE) * self.velocity
-        self.generator.random()
         self.position += 1
         return float(-np.log(picked + 1e-9).mean())
+
+    def _mean(self, gradient: np.ndarray) -> np.ndarray:
+        if not self._reordered:
+            return self.comm.mean(gradient)
+        parts = self.comm.allgather(gradient)
+        total = parts[0] + parts[-1]  # MPI adds neighbours up first; with two ranks that is the same
+        for part in parts[1:-1]:
+            total = total + part
+        mean: np.ndarray = total / self.comm.size
+        return mean
+
+    def reorder(self) -> None:
+        if self.comm.size < 3:
+            raise SpecError("faults: a sum over fewer than three ranks has one order only")
+        self._reordered = True
+
+    def gradients(self) -> list[Entry]:
+        return [entry("gradient.weights", "gradient", self.gradient)]
 
     def state(self) -> list[Entry]:
         state = self.generator.bit_generator.state["state"]

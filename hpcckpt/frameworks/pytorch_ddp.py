@@ -6,6 +6,8 @@ A restart is not bit-equal on three ranks or more: DDP lays its gradient buckets
 first backward pass, a restarted one has not done so yet, and a value's place in a bucket decides in
 which order the ranks' gradients are summed. (Measured on four: all tensors differ after the first
 step; none does with `find_unused_parameters=True`, which keeps the buckets as they are.)
+
+Determinism, `on`: PyTorch's own switches (`_torch`), and `find_unused_parameters`. Gloo's sums have one order.
 """
 
 from __future__ import annotations
@@ -20,5 +22,7 @@ class PyTorchDdp(TorchFramework):
     def distribute(self) -> None:
         from torch.nn.parallel import DistributedDataParallel
 
-        self.network = DistributedDataParallel(self.module)  # takes rank 0's values over
+        keeps = self.determinism == "on"
+        # Takes rank 0's values over.
+        self.network = DistributedDataParallel(self.module, find_unused_parameters=keeps)
         self.optimizer = make_optimizer(self.settings.optimizer, self.trained())

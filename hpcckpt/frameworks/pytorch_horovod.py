@@ -2,15 +2,23 @@
 
 Order that matters: wrap the optimizer first, then load or broadcast. `DistributedOptimizer` makes a
 new optimizer, and state loaded before it is lost without a word.
+
+Determinism, `on`: PyTorch's own switches (`_torch`); each gradient is summed by itself, by one allreduce
+algorithm for all sizes. Otherwise Horovod fuses what is ready together, and MPI chooses by size.
 """
 
 from __future__ import annotations
 
+from hpcckpt.frameworks._switches import HOROVOD_SUMS, MPI_SUMS
 from hpcckpt.frameworks._torch import TorchFramework, make_optimizer
 
 
 class PyTorchHorovod(TorchFramework):
     packages = ("torch", "horovod", "numpy", "mpi4py")
+
+    @classmethod
+    def environment(cls, determinism: str) -> dict[str, str]:
+        return super().environment(determinism) | (MPI_SUMS | HOROVOD_SUMS if determinism == "on" else {})
 
     def connect(self) -> None:
         import horovod.torch as hvd

@@ -62,7 +62,7 @@ class PyTorchTensorParallel(TorchFramework):
         return found
 
     def batch(self) -> tuple[np.ndarray, np.ndarray]:
-        return self.data.batch(self.position, 0, 1, self.settings.batch_per_rank, self.settings.seed)
+        return self.draw(0, 1, self.settings.batch_per_rank)
 
 
 def _heads(model: type[Model]) -> list[int]:

@@ -6,6 +6,9 @@ does not know Keras's variables.
 
 Random state: while training only dropout draws, each layer from a generator of its own. Nothing
 draws from TensorFlow's global generator or from NumPy's, so they are no part of the state.
+
+Determinism, `on`: deterministic ops, and one allreduce algorithm for all sizes. `default`: deterministic ops
+alone, since one group of all gradients is summed in one order anyhow. `off`: TensorFlow as it comes.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import numpy as np
 
 from hpcckpt.frameworks._keras import Slot, make_optimizer, slots
 from hpcckpt.frameworks._keras_layers import build
+from hpcckpt.frameworks._switches import MPI_SUMS
 from hpcckpt.frameworks.base import Entry, Framework, entry
 
 LEARNING_RATE = 0.01
@@ -26,6 +30,7 @@ LEARNING_RATE = 0.01
 class TensorFlowHorovod(Framework):
     packages = ("tensorflow-cpu", "tensorflow", "keras", "horovod", "numpy", "mpi4py")
     compiles = True
+    hides_gradients = None
     model: Any
     """The compiled Keras model: what Keras's own mechanisms save."""
     optimizer: Any
@@ -61,11 +66,16 @@ class TensorFlowHorovod(Framework):
             mine = gpus[self.hvd.local_rank() % len(gpus)]
             tf.config.set_visible_devices(mine, "GPU")
             tf.config.experimental.set_memory_growth(mine, True)
-        tf.config.experimental.enable_op_determinism()  # a step after a restore must repeat bit for bit
+        if self.determinism != "off":
+            tf.config.experimental.enable_op_determinism()  # a step after a restore must repeat bit for bit
 
     def compile(self) -> None:
         """Nothing is fitted here, but the files of a model that is not compiled lack its optimizer."""
         self.model.compile(optimizer=self.optimizer, loss=self.loss)
+
+    @classmethod
+    def environment(cls, determinism: str) -> dict[str, str]:
+        return dict(MPI_SUMS) if determinism == "on" else {}
 
     def make_optimizer(self) -> Any:
         return make_optimizer(self.settings.optimizer, LEARNING_RATE)
@@ -80,6 +90,7 @@ class TensorFlowHorovod(Framework):
         import tensorflow as tf
 
         trained = self.model.trainable_variables
+        shown = self.settings.restart is not None  # a graph hands out what it returns, and nothing else
         values = [variable.value for variable in trained]  # the tape watches TensorFlow's own variables
 
         def train(images: Any, labels: Any) -> Any:
@@ -87,16 +98,20 @@ class TensorFlowHorovod(Framework):
                 loss = self.loss(labels, self.model(images, training=True))
             gradients = self.average(tape.gradient(loss, values))
             self.optimizer.apply_gradients(zip(gradients, trained, strict=True))
-            return loss
+            return loss, gradients if shown else []
 
         step: Callable[[np.ndarray, np.ndarray], Any] = tf.function(train)
         return step
 
     def step(self) -> float:
         images, labels = self.batch()
-        loss = self._train(images, labels)
+        loss, self._gradients = self._train(images, labels)
         self.position += 1
         return float(loss)
+
+    def gradients(self) -> list[Entry]:
+        named = zip(self.model.trainable_weights, self._gradients, strict=True)
+        return [entry(f"gradient.{variable.path}", "gradient", grad.numpy()) for variable, grad in named]
 
     def slots(self) -> list[Slot]:
         """The variables behind the state."""
@@ -123,6 +138,7 @@ class TensorFlowHorovod(Framework):
             "tensorflow": tf.__version__,
             "keras": keras.__version__,
             "horovod": horovod.__version__,
+            "device": "cuda" if tf.config.list_physical_devices("GPU") else "cpu",
             "mpi": getattr(self.comm, "library", "none"),
         }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from pathlib import Path
@@ -16,10 +17,15 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         cluster = Cluster(options.root, options.nodes, options.accounting, options.cpus)
-        return int(options.action(cluster))
+        code = int(options.action(cluster))
+        sys.stdout.flush()
+        return code
     except HpcCkptError as error:
         print(error, file=sys.stderr)
         return error.exit_code
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.OK
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return ExitCode.INTERRUPTED

@@ -7,11 +7,14 @@
 #SBATCH --signal=B:USR2@60
 #SBATCH --requeue
 #SBATCH --open-mode=append
-#SBATCH --output=/runs/scaling-site-0/run/log/job.log
+#SBATCH --output="/runs/scaling-site-0/run/log/job.log"
 # run
-set -eu
+set -e
+set -u
 export PATH=/venv/bin:"$PATH"
 export PYTHONPATH=/SOURCE"${PYTHONPATH:+:$PYTHONPATH}"
+# A warning that comes before the driver listens must not end the script.
+trap '' USR2
 export SUBMITIT_EXECUTOR=slurm
 # One rank that fails takes the others with it.
 export SLURM_KILL_BAD_EXIT=1

@@ -12,18 +12,21 @@
 #SBATCH --signal=B:USR2@60
 #SBATCH --requeue
 #SBATCH --open-mode=append
-#SBATCH --output=/runs/scaling-site-0/run/log/job.log
+#SBATCH --output="/runs/scaling-site-0/run/log/job.log"
 #SBATCH --mail-type=NONE
 # run
 module load gcc/13 || exit 3
 module load 'open mpi' || exit 3
 module load darshan/3.5 || exit 3
+set -e
 ulimit -c 0
-set -eu
+set -u
 export NOTE='it'"'"'s'
 export OMP_PROC_BIND=false
 export PATH=/venv/bin:"$PATH"
 export PYTHONPATH=/SOURCE"${PYTHONPATH:+:$PYTHONPATH}"
+# A warning that comes before the driver listens must not end the script.
+trap '' USR2
 export SUBMITIT_EXECUTOR=slurm
 # mpirun takes the nodes from the allocation.
 command -v mpirun >/dev/null || { echo "mpirun is not on PATH: check the site's modules" >&2; exit 3; }

@@ -1,7 +1,8 @@
 #!/bin/bash
 # run
 # 8 node(s) x 2 rank(s), virtual: this machine plays all of them
-set -eu
+set -e
+set -u
 export OMPI_MCA_btl='^ofi'
 export PATH=/venv/bin:"$PATH"
 export PYTHONPATH=/SOURCE"${PYTHONPATH:+:$PYTHONPATH}"

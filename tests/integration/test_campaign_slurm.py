@@ -134,6 +134,39 @@ def test_a_warning_before_the_end_saves_and_goes_on(drill: Drill) -> None:
     drill.nothing_left()
 
 
+def test_a_requeue_from_outside_goes_on_and_is_counted_once(drill: Drill) -> None:
+    drill.experiment(nodes=2, steps=41)
+    drill.submit()
+    drill.until_saved(2)
+    drill.cluster.run("scontrol", "requeue", drill.job_id)
+    until(lambda: drill.state.state == INTERRUPTED, 60, "the first start's end")
+    assert "in Slurm's hands already" in drill.submit().stdout, "its job waits to start again"
+    until(lambda: drill.state.attempts == 2, 60, "the second start")
+    assert drill.until_over(120).state == DONE
+    generation = went_on(drill).generation
+    tables = collect([drill.campaign.paths.path])
+    assert tables.left_out.height == 0, tables.left_out.to_dicts()
+    assert tables.saves["generation"].to_list() == list(range(generation + 1, 20))
+    assert any("went on after an interruption" in flag for flag in tables.runs["flags"][0])
+    assert tables.runs["overhead_s"].to_list() == [None]
+    drill.nothing_left()
+
+
+def test_cancelling_ends_the_waiting_too(drill: Drill) -> None:
+    drill.experiment(nodes=2, steps=101)
+    environment = {**os.environ, "SLURM_CONF": str(drill.cluster.conf), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "jobs", "submit", "drill.toml", "--site", "site.toml", "--wait"]
+    waiting = subprocess.Popen(command, cwd=drill.base, env=environment, stdout=subprocess.DEVNULL)
+    until(lambda: (drill.base / "runs").exists(), 30, "the campaign")
+    drill.until_saved()
+    done = drill.jobs("cancel")
+    assert done.returncode == ExitCode.OK, done.stdout + done.stderr
+    assert waiting.wait(30) == ExitCode.INTERRUPTED
+    assert drill.state.state == INTERRUPTED
+    drill.nothing_left()
+
+
+@pytest.mark.long
 def test_the_time_limit_is_no_end(drill: Drill) -> None:
     drill.site(f'scratch = "{drill.base / "scratch"}"', 'time = "1"', "warning_s = 40")
     drill.experiment(nodes=2, steps=161)
@@ -156,6 +189,7 @@ def test_a_more_urgent_job_takes_the_nodes_and_gives_them_back(drill: Drill) -> 
     drill.nothing_left()
 
 
+@pytest.mark.long
 def test_a_node_that_fails_is_replaced(drill: Drill) -> None:
     drill.experiment(nodes=4, steps=41)
     drill.submit()
@@ -180,8 +214,9 @@ def test_a_launcher_that_cannot_start_fails_the_run_in_its_own_words(drill: Dril
     assert drill.state.state == FAILED
     assert "gave up before any rank began" in str(drill.state.reason)
     assert "hosts" in str(drill.state.reason)
-    hosts.write_text("node1 slots=2\nnode2 slots=2\n")
-    drill.completes("--retry")
+    drill.site(f'scratch = "{drill.base / "scratch"}"')
+    corrected = drill.submit("--retry", "--wait")
+    assert corrected.returncode == ExitCode.OK, corrected.stdout + corrected.stderr
 
 
 def test_a_rank_killed_in_mid_save_is_named(drill: Drill) -> None:

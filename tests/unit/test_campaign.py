@@ -18,7 +18,7 @@ from jobs.campaign import Campaign
 from jobs.lock import Lock, held
 from jobs.plan import Plan, Request
 from jobs.progress import Durations, duration
-from jobs.site import load
+from jobs.site import Site, load
 
 LOCAL = load("local")
 
@@ -202,7 +202,7 @@ def test_clearing_leaves_nothing_of_the_last_attempt(tmp_path: Path) -> None:
     Path(job.scratch).mkdir(parents=True)
     run_dir.stop.touch()
     write_json(run_dir.state, State(state=FAILED, reason="x", rank=1, cause="y", attempts=2))
-    campaign.clear(run_dir, job)
+    campaign.clear(run_dir, job, msgspec.convert(job.site, Site))
     assert not run_dir.legs.exists()
     assert not run_dir.stop.exists()
     assert not Path(job.scratch).parent.exists()

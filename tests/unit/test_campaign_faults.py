@@ -25,6 +25,7 @@ from jobs import campaign, identity
 from jobs.campaign import Campaign
 from jobs.lock import Lock, of_machine
 from jobs.progress import Plain
+from jobs.site import Site
 from jobs.submission import Submission
 from tests.support import ROOT
 from tests.unit.test_campaign import LOCAL, created, finish, planned
@@ -155,7 +156,7 @@ def test_done_takes_the_closing_lines_too(tmp_path: Path) -> None:
     assert not owner.finished()
     job = owner.job(owner.ledger.runs[1])
     assert job is not None
-    campaign.clear(lost, job)
+    campaign.clear(lost, job, msgspec.convert(job.site, Site))
     assert lost.read_state().state == QUEUED
 
 

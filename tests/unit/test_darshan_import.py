@@ -130,15 +130,53 @@ def test_one_path_from_two_processes_overlaps(tmp_path: Path) -> None:
     assert found["recommendation"]
 
 
-def test_two_jobs_in_one_tree_keep_their_ranks_apart(tmp_path: Path) -> None:
+def jobs(found: dict[str, Any]) -> list[dict[str, Any]]:
+    return [row for row in found["rows"] if row["kind"] == "job"]
+
+
+def test_two_jobs_in_one_tree_are_answered_for_themselves(tmp_path: Path) -> None:
     for name in ("a", "b"):
         planted(tmp_path / name, {rank: [("/c/state.pt", S, 3 * S, 1000)] for rank in range(2)})
     code, found = asked(tmp_path)
-    names = [row["name"] for row in found["rows"] if row["kind"] == "process"]
-    assert len(set(names)) == 4
-    assert names[0].startswith("a/rank00000/")
-    assert not found["rows"][0]["our_runs"]
     assert code == ExitCode.OK
+    each = [(row["job"], row["processes"], row["written_bytes"]) for row in jobs(found)]
+    assert each == [("a", 2, 2000), ("b", 2, 2000)]
+    names = [(row["job"], row["name"]) for row in found["rows"] if row["kind"] == "process"]
+    assert names == [("a", "rank 0"), ("a", "rank 1"), ("b", "rank 0"), ("b", "rank 1")]
+    assert "holds logs of 2 jobs, each answered for itself: a (2 logs); b (2 logs)" in found["notes"][0]
+    assert not found["rows"][0]["our_runs"]
+    groups = {finding["group"] for finding in found["findings"]}
+    assert groups == {f"{tmp_path}, a", f"{tmp_path}, b"}
+
+
+def test_real_logs_of_several_programs_are_told_apart_by_id_and_program() -> None:
+    code, found = asked(EDGE)
+    rows = jobs(found)
+    assert {row["processes"] for row in rows} == {1, 4}
+    assert any(row["job"].startswith("job 19962, python gen.py single") for row in rows)
+    assert len(rows) == len(list(EDGE.glob("*.darshan"))) - len(found["left_out"])
+    assert f"holds logs of {len(rows)} jobs" in found["notes"][0]
+    assert (code == ExitCode.OK) == (not found["left_out"])
+
+
+def test_loose_logs_of_one_program_belong_together_where_they_ran_at_once(tmp_path: Path) -> None:
+    """Outside of a batch system each process is a job of its own by its id: that says nothing."""
+    for name in ("nonmpi_copies", "nonmpi_single"):
+        for log in (LOGS / name).rglob("*.darshan"):
+            (tmp_path / f"{name}-{log.name}").write_bytes(log.read_bytes())
+    _, found = asked(tmp_path)
+    assert [row["processes"] for row in jobs(found)] == [4, 4]
+    assert [row["writers"] for row in jobs(found)] == [4, 1]
+    assert "python gen.py copies /scratch/ckpt/copies 4 2, from 2026-" in jobs(found)[0]["job"]
+
+
+def test_a_person_sees_each_job(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        planted(tmp_path / name, {rank: [(f"/c/{name}.pt", S, 3 * S, 1000)] for rank in range(2)})
+    out = io.StringIO()
+    assert cli.main(SingleWriter(), ["--darshan", str(tmp_path)], out) == ExitCode.OK
+    text = " ".join(out.getvalue().split())
+    assert text.count("Darshan logs in") == 2 and "logs of 2 jobs" in text
 
 
 def test_logs_of_our_own_runs_are_better_asked_otherwise() -> None:

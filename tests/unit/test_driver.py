@@ -202,3 +202,62 @@ def until(condition: Any, seconds: float = 10.0) -> None:
 def test_run_json_is_all_that_a_driver_needs(run_dir: RunDir) -> None:
     job: Job = read_json(run_dir.run, Job)
     assert msgspec.convert(msgspec.to_builtins(job), Job) == job
+
+
+def taken_away(run_dir: RunDir, monkeypatch: pytest.MonkeyPatch, fake: str) -> State:
+    """One start of the run that the scheduler takes away while its ranks are at work."""
+    monkeypatch.setenv("FAKE", fake)
+    asked: list[object] = []
+
+    def handler(*_: object) -> None:
+        asked.append(FakeDriver(run_dir.path).checkpoint())
+
+    before = signal.signal(signal.SIGUSR2, handler)
+    threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGUSR2)).start()
+    try:
+        FakeDriver(run_dir.path)()
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    return run_dir.read_state()
+
+
+def test_a_run_that_never_comes_further_is_given_up(run_dir: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "MOST_IDLE_STARTS", 1)
+    first = taken_away(run_dir, monkeypatch, "slow")
+    assert (first.state, first.standstill) == (QUEUED, 0)
+    assert first.progress == "leg control, before its first checkpoint"
+    second = taken_away(run_dir, monkeypatch, "slow")
+    assert (second.state, second.cause) == (FAILED, "no progress")
+    assert "started 2 times without coming further than leg control" in str(second.reason)
+
+
+def test_a_state_file_that_is_lost_meanwhile_costs_no_run(run_dir: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    threading.Timer(0.3, run_dir.state.unlink).start()
+    assert drive(run_dir, monkeypatch, "ok").state == DONE
+
+
+def test_a_request_to_stop_that_comes_too_late_leaves_no_checkpoints(
+    run_dir: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    job: Job = read_json(run_dir.run, Job)
+    attempt = driver.Attempt(run_dir, driver.Request(run_dir.stop), FakeDriver.rank_module)
+    monkeypatch.setenv("FAKE", "ok")
+    legs = attempt._legs
+
+    def late() -> object:
+        ending = legs()
+        run_dir.stop.touch()
+        return ending
+
+    monkeypatch.setattr(attempt, "_legs", late)
+    assert attempt.run() == DONE
+    assert not Path(job.scratch).exists()
+
+
+def test_a_start_after_a_requeue_is_not_stopped_by_the_last_ones_stop(
+    run_dir: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_dir.stop.touch()
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    assert drive(run_dir, monkeypatch, "ok").state == DONE

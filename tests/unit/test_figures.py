@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from analysis.collect import collect
-from analysis.figures import COLOURS, MECHANISM, Bars, save_svg, stacked
+from analysis.figures import COLOURS, MECHANISM, PANELS, Bars, save_svg, stacked
 from analysis.scaling import Scaling
 from analysis.stats import Interval
 from analysis.tables import PHASE_COLUMNS
@@ -74,7 +74,7 @@ def test_any_number_of_panels(tmp_path: Path, count: int) -> None:
 
 
 def test_scaling_figure_from_planted_runs(tmp_path: Path) -> None:
-    plans = [Plan(nodes=n, repeat=i, write_s=0.1 * n) for n in (1, 2, 4) for i in (1, 2)]
+    plans = [Plan(nodes=n, repeat=i, write_s=0.1 * n, virtual_nodes=False) for n in (1, 2, 4) for i in (1, 2)]
     question = Scaling()
     answer = question.answer(collect([plant_all(tmp_path, plans)], read_trace))
     figure = question.drawings(answer)[0].figure
@@ -85,9 +85,36 @@ def test_scaling_figure_from_planted_runs(tmp_path: Path) -> None:
     smallest = answer.rows[0]["stall_s"]
     assert np.asarray(ideal[0].get_ydata()).tolist() == pytest.approx([smallest, smallest / 2, smallest / 4])
     save_svg(figure, tmp_path / "f.svg")
-    text = (tmp_path / "f.svg").read_text()
-    assert MECHANISM in text
-    assert "phases of the slowest rank" in text
+    assert "phases of the slowest rank" in (tmp_path / "f.svg").read_text()
+
+
+def test_virtual_nodes_have_no_ideal_and_are_called_one_machine(tmp_path: Path) -> None:
+    question = Scaling()
+    plans = [Plan(nodes=n, write_s=0.1 * n) for n in (1, 2, 4)]
+    (drawn,) = question.drawings(question.answer(collect([plant_all(tmp_path, plans)], read_trace)))
+    assert not [line for place in drawn.figure.axes for line in place.lines if "ideal" in str(line.get_label())]
+    save_svg(drawn.figure, tmp_path / "f.svg")
+    assert MECHANISM in (tmp_path / "f.svg").read_text()
+
+
+def test_many_groups_make_figures_of_a_screen_each_and_single_points_one_of_bars(tmp_path: Path) -> None:
+    """A panel per group would be a figure that nobody scrolls; one bar in a panel of its own says nothing."""
+    grown = [Plan(nodes=n, model=f"grown{i}") for n in (1, 2) for i in range(PANELS + 1)]
+    alone = [Plan(model=f"alone{i}", write_s=0.1 * i) for i in range(5)]
+    question = Scaling()
+    answer = question.answer(collect([plant_all(tmp_path, [*grown, *alone])], read_trace))
+    drawn = question.drawings(answer)
+    assert [each.name for each in drawn] == ["stall", "stall-2", "points-1"]
+    assert max(each.figure.get_size_inches()[1] for each in drawn) < 16
+    assert "5 groups with one point only" in svg_of(drawn[0].figure, tmp_path)
+    labels = [label.get_text() for label in drawn[2].figure.axes[0].get_yticklabels()]
+    assert ["alone4" in label for label in labels] == [True, False, False, False, False]  # the largest stall on top
+    assert len(labels) == 5
+
+
+def svg_of(figure: Any, folder: Path) -> str:
+    save_svg(figure, folder / "of.svg")
+    return (folder / "of.svg").read_text()
 
 
 def test_nothing_measured_is_no_figure(tmp_path: Path) -> None:

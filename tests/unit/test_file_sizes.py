@@ -54,6 +54,34 @@ def test_sizes_that_vary_with_the_model(tmp_path: Path) -> None:
     assert named(ask(FileSizes(), tmp_path / "d", (TORCH, PLAIN)), "FS02").verdict == "not_measured"
 
 
+def test_chainer_is_compared_by_what_its_users_do_and_over_the_same_models(tmp_path: Path) -> None:
+    """hdf5 by hand varies; the framework's own snapshot does not. And a model that only one of them saved."""
+    snapshot = replace(CHAINER, strategy="chainer_snapshot")
+    vgg, torch_vgg = (replace(plan, model="vgg16") for plan in (snapshot, TORCH))
+    by_hand = replace(CHAINER, model="vgg16", format="hdf5", repeat=2)
+    runs = [(snapshot, PLAIN), (vgg, PLAIN), (TORCH, PLAIN), (torch_vgg, PLAIN)]
+    hand = [(replace(CHAINER, format="hdf5", repeat=2), PLAIN), (by_hand, SQUEEZED)]
+    found = named(ask(FileSizes(), tmp_path / "a", *runs, *hand), "FS03")
+    assert (found.verdict, "hdf5" in found.sentence) == ("contradicts", False)
+    other = [(replace(TORCH, model="alexnet"), PLAIN), (replace(TORCH, model="resnet20"), PLAIN)]
+    found = named(ask(FileSizes(), tmp_path / "b", (snapshot, PLAIN), (vgg, SQUEEZED), *other), "FS03")
+    assert found.reason == "no two models were saved by all of the frameworks"
+
+
+def test_formats_of_one_framework_that_differ_decide_nothing_of_it(tmp_path: Path) -> None:
+    vgg, torch_vgg = (replace(plan, model="vgg16") for plan in (CHAINER, TORCH))
+    plain = [replace(plan, format="npz_plain", repeat=2) for plan in (CHAINER, vgg)]
+    runs = [(CHAINER, PLAIN), (vgg, SQUEEZED), (TORCH, PLAIN), (torch_vgg, PLAIN), *((each, PLAIN) for each in plain)]
+    assert "depends on the format" in (named(ask(FileSizes(), tmp_path, *runs), "FS03").reason or "")
+
+
+def test_a_model_is_named_once(tmp_path: Path) -> None:
+    vgg = replace(CHAINER, model="vgg16")
+    runs = [(CHAINER, PLAIN), (vgg, SQUEEZED), (replace(vgg, commit="d" * 40, repeat=2), SQUEEZED)]
+    sentence = named(ask(FileSizes(), tmp_path, *runs), "FS02").sentence
+    assert (sentence.count("vgg16"), sentence.count("small")) == (1, 1)
+
+
 def test_a_size_that_grows_with_training_and_one_that_stays(tmp_path: Path) -> None:
     early = [Stored(file_bytes=2_000_000, generation=0)]
     late = [Stored(file_bytes=3_000_000, generation=g) for g in (1, 2)]
@@ -82,6 +110,10 @@ def test_small_and_large_write_calls(tmp_path: Path) -> None:
     small_file = [Stored(size=8000, file_bytes=8000)]
     small = named(ask(FileSizes(), tmp_path / "b", (replace(TORCH, file_bytes=8000), small_file)), "FS06")
     assert (small.verdict, small.value) == ("supports", 4000)
+    assert (small.level, "which is little to write in any calls" in small.sentence) == ("info", True)
+    huge = [Stored(size=10**8, file_bytes=10**8)]
+    many = named(ask(FileSizes(), tmp_path / "d", (replace(TORCH, file_bytes=10**8, calls=4000), huge)), "FS06")
+    assert (many.verdict, many.level) == ("supports", "warning")
     unseen = named(ask(FileSizes(), tmp_path / "c", (replace(TORCH, log="none"), PLAIN)), "FS06")
     assert (unseen.verdict, unseen.reason) == ("not_measured", "no I/O log of this rank")
 
@@ -98,6 +130,9 @@ def test_what_is_no_parameter(tmp_path: Path) -> None:
     most = named(ask(FileSizes(), tmp_path / "a", (TORCH, adam)), "FS08")
     assert (most.verdict, round(most.value or 0, 3)) == ("supports", 0.667)
     assert named(ask(FileSizes(), tmp_path / "b", (TORCH, PLAIN)), "FS08").verdict == "contradicts"
+    half = [Stored(), Stored(tensor="m", kind="optimizer"), Stored(tensor="b", kind="buffer", size=1000)]
+    found = named(ask(FileSizes(), tmp_path / "d", (TORCH, half)), "FS08")
+    assert (found.verdict, found.level) == ("contradicts", "ok")
     rng = named(ask(FileSizes(), tmp_path / "c", (TORCH, [Stored(kind="rng")])), "FS08")
     assert (rng.verdict, rng.reason) == ("not_measured", "the inventory lists no contents of kind parameter")
 

@@ -12,6 +12,7 @@ import pytest
 from analysis.collect import collect
 from analysis.locate import impossible
 from analysis.mechanisms import Mechanisms, copies, spread, writers
+from analysis.model_parallel_claims import uneven_advice
 from hpcckpt.records import INVENTORY_COLUMNS
 from hpcckpt.rundir import RunDir
 from tests.unit.planted import Plan, plant, read_trace
@@ -75,6 +76,16 @@ def test_an_uneven_spread_is_named_and_an_even_one_is_not(tmp_path: Path) -> Non
     uneven = planted(tmp_path / "b", list("abcd"), [300, 50, 25, 25])
     assert (even["spread"], spread(even).verdict) == (1.0, "contradicts")
     assert (uneven["spread"], spread(uneven).verdict) == (3.0, "supports")
+    later = planted(tmp_path / "c", list("abcd"), [50_000, 50_000, 30_000_000, 50_000])
+    assert "rank 2, the fullest in 3 of 3 checkpoints, holds 30.00 of 30.15 MB, 3.98 times" in spread(later).sentence
+
+
+def test_uneven_shares_of_a_model_in_parts_have_one_advice_everywhere(tmp_path: Path) -> None:
+    row = planted(tmp_path, list("abcd"), [300, 50, 25, 25])
+    assert "whole tensors" in (spread(row).recommendation or "")
+    parts = row | {"framework": "chainer_model_parallel"}
+    assert spread(parts).recommendation == uneven_advice(True)
+    assert spread(parts | {"writers_declared": 1}).recommendation == uneven_advice(False)
 
 
 def test_writers_by_trace_against_writers_by_plan(tmp_path: Path) -> None:

@@ -37,6 +37,8 @@ def test_one_copy_on_the_writer_and_none_elsewhere(tmp_path: Path) -> None:
     assert "rank 0 in 1 of 1 run" in codes["MM03"].sentence
     assert (row["extra_bytes"], row["extra_total_bytes"], row["extra_over_state"]) == (10**7, 10**7, 1.0)
     assert codes["MM01"].for_developers
+    said = "rank 0, the main writer in 1 of 1 run, grows by 10 MB, 1.00 times the 10 MB that it was given"
+    assert said in codes["MM01"].sentence
 
 
 def test_a_writer_that_streams_needs_no_copy(tmp_path: Path) -> None:

@@ -57,6 +57,22 @@ def test_a_stall_that_shrinks_contradicts_and_one_that_wanders_is_undecided(tmp_
     assert "the interval holds 0" in (wanders["MS01"].reason or "")
 
 
+def test_noise_between_repeats_is_not_the_architecture_s(tmp_path: Path) -> None:
+    """Repeats of the large models 0.4 s apart around a line: R2 is low, and says nothing of the models."""
+    noisy = [
+        replace(plan, write_s=plan.write_s + (0.25 if plan.repeat == 2 else -0.25) * plan.parameters / 8e6)
+        for plan in plans([0.3, 0.35, 0.45, 0.65], PROPORTIONAL)
+    ]
+    found = codes(asked(tmp_path / "a", noisy))["MS04"]
+    assert found.verdict == "not_measured"
+    assert "by no more than repeats of one model scatter (F test, p 1)" in (found.reason or "")
+    assert "of the rest 100 % lies between repeats" in (found.reason or "")
+    wanders = plans([0.1, 0.9, 0.1, 0.4], PROPORTIONAL)
+    assert "F test, p" in codes(asked(tmp_path / "b", wanders))["MS04"].sentence
+    once = codes(asked(tmp_path / "c", [plan for plan in wanders if plan.repeat == 1]))["MS04"]
+    assert "no repeats tell the scatter" in (once.reason or "")
+
+
 def test_bytes_that_depend_on_the_architecture(tmp_path: Path) -> None:
     answer = asked(tmp_path, plans([0.1, 0.2, 0.4, 0.8], [8_000_000, 16_000_000, 32_000_000, 32_000_000]))
     found = codes(answer)["MS02"]

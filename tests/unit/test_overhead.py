@@ -84,12 +84,22 @@ def test_ov02_steps_that_are_slower_or_not(tmp_path: Path) -> None:
     assert "too large to tell" in (finding(answer(tmp_path / "c", unsure), "OV02").reason or "")
 
 
+@pytest.mark.parametrize("code", ["OV01", "OV02"])
+def test_two_runs_and_runs_that_scatter_give_no_verdict(tmp_path: Path, code: str) -> None:
+    """Two runs that agree on -3 s beside a stall of 20 ms, and four whose range is as wide as their distance."""
+    two = repeats(2, nodes=2, step_extra_s=-0.05, late_s={1: 0.3})
+    assert "2 runs: fewer than 3" in (finding(answer(tmp_path / "a", two), code).reason or "")
+    four = [replace(p, step_extra_s=0.03 + 0.005 * p.repeat, late_s={1: 0.01 * p.repeat + 0.02}) for p in repeats(4)]
+    found = finding(answer(tmp_path / "b", four), code)
+    assert "decide only where all lie 3 times their range beyond" in (found.reason or "")
+
+
 def test_ov03_compression_needs_smaller_files_and_long_serializing(tmp_path: Path) -> None:
     taken = tables(tmp_path, repeats(2, nodes=2, serialize_s=0.5))
     small = with_columns(taken, "files", logical_bytes=pl.col("file_bytes") * 12 // 10)
     found = finding(Overhead().answer(small), "OV03")
     assert (found.verdict, found.value) == ("supports", pytest.approx(0.5 / 0.0505))
-    assert "16.7 % smaller" in found.sentence
+    assert "compressed files, with their containers 16.7 % smaller" in found.sentence
     assert found.for_developers
     assert finding(Overhead().answer(taken), "OV03").verdict == "contradicts"
     quick = with_columns(tables(tmp_path / "b", repeats(2, nodes=2)), "files", logical_bytes=pl.col("file_bytes") * 2)
@@ -98,10 +108,35 @@ def test_ov03_compression_needs_smaller_files_and_long_serializing(tmp_path: Pat
     assert "no I/O log" in (finding(untraced, "OV03").reason or "")
 
 
+def formats(root: Path, tmp: str, container: float, **plain: Any) -> Answer:
+    """hdf5, which compresses, beside npz_plain; hdf5's containers make its files larger than the tensors."""
+    others = [replace(plan, repeat=plan.repeat + 2) for plan in repeats(2, **plain)]
+    taken = tables(root / tmp, [*repeats(2, format="hdf5", serialize_s=0.5), *others])
+    larger = pl.when(pl.col("format") == "hdf5").then(1 / container).otherwise(1.0)
+    return Overhead().answer(
+        with_columns(taken, "files", logical_bytes=(pl.col("file_bytes") * larger).cast(pl.Int64))
+    )
+
+
+def test_ov03_containers_that_outweigh_what_compression_saves(tmp_path: Path) -> None:
+    found = {f.group.split(", ")[2]: f for f in formats(tmp_path, "a", 1.25).findings if f.code == "OV03"}
+    assert (found["hdf5"].verdict, found["npz_plain"].verdict) == ("supports", "contradicts")
+    assert "25.0 % larger than the tensors" in found["hdf5"].sentence
+    assert "uncompressed, as npz_plain, serializing takes 0.02 s" in found["hdf5"].sentence
+    plain = formats(tmp_path, "b", 1.25, serialize_s=0.4)
+    slow = next(f for f in plain.findings if f.code == "OV03" and "hdf5" in f.group)
+    assert slow.verdict == "contradicts", "the container takes the time, compressed or not"
+
+
 def test_ov04_idle_rank_seconds_grow_with_ranks_where_others_wait(tmp_path: Path) -> None:
     grid = [plan for n in (2, 4, 8) for plan in repeats(3, nodes=n)]
     found = finding(answer(tmp_path / "a", grid), "OV04")
     assert (found.verdict, found.value) == ("supports", pytest.approx(0.072, rel=0.02))
+    assert (found.level, found.recommendation) == ("info", None)
+    real = [replace(plan, virtual_nodes=False) for plan in grid]
+    assert "waits for the same writers" in (finding(answer(tmp_path / "e", real), "OV04").recommendation or "")
+    slow = [replace(p, writers=tuple(range(p.nodes)), slow_s={0: 0.5}) for p in real]
+    assert "wait for the slowest of them" in (finding(answer(tmp_path / "f", slow), "OV04").recommendation or "")
     unrest = [replace(plan, write_s=0.1 * plan.repeat**2) for plan in grid]
     assert "too large to tell" in (finding(answer(tmp_path / "d", unrest), "OV04").reason or "")
     everybody = [replace(plan, writers=tuple(range(plan.nodes))) for plan in grid]
@@ -135,9 +170,11 @@ def test_ov06_without_a_gpu_has_its_reason(tmp_path: Path) -> None:
 
 
 def test_ov07_waiting_before_the_save(tmp_path: Path) -> None:
-    late = finding(answer(tmp_path / "a", repeats(2, nodes=2, late_s={1: 0.3})), "OV07")
+    late = finding(answer(tmp_path / "a", repeats(3, nodes=2, late_s={1: 0.3})), "OV07")
     assert (late.verdict, late.value) == ("supports", pytest.approx(0.3))
-    assert finding(answer(tmp_path / "b", repeats(2, nodes=2)), "OV07").verdict == "contradicts"
+    assert finding(answer(tmp_path / "b", repeats(3, nodes=2)), "OV07").verdict == "contradicts"
+    few = finding(answer(tmp_path / "d", repeats(2, nodes=2, late_s={1: 0.3})), "OV07")
+    assert "2 runs: fewer than 3" in (few.reason or "")
     assert finding(answer(tmp_path / "c", repeats(2, nodes=1)), "OV07").reason == "no run has more than one rank"
 
 

@@ -19,6 +19,7 @@ from analysis.best_interval import daly_s, lost_share, young_s
 from analysis.cli import Answer
 from analysis.collect import collect
 from analysis.finding import Finding
+from analysis.memory import Memory
 from analysis.own import asynchronous, base_strategy, is_own
 from analysis.remedies import Remedies
 from analysis.tables import Tables
@@ -88,6 +89,8 @@ def test_rm01_less_not_less_and_too_wide(tmp_path: Path) -> None:
     assert "too large to tell" in (found.reason or "")
     one = finding(answer(tmp_path / "e", [*repeats(1), *repeats(1, **SHARDED)]), "RM01", "sharded")
     assert "one pair of runs" in (one.reason or "")
+    two = answer(tmp_path / "f", [*repeats(2), *repeats(2, write_s=0.01, **SHARDED)])
+    assert "2 pairs: fewer than 3" in (finding(two, "RM01", "sharded").reason or "")
 
 
 @pytest.mark.parametrize(("write_s", "verdict"), [(0.2, "supports"), (0.01, "contradicts")])
@@ -95,10 +98,13 @@ def test_rm02_the_papers_finding_on_chainer(tmp_path: Path, write_s: float, verd
     chainer = {"framework": "chainer_chainermn", "format": "npz"}
     base = repeats(3, strategy="chainer_snapshot", **chainer)
     many = repeats(3, strategy="chainermn_multi_node", writers=(0, 1), write_s=write_s, **chainer)
-    found = finding(answer(tmp_path, [*base, *many]), "RM02", "chainermn_multi_node")
+    plans = [replace(plan, virtual_nodes=False) for plan in (*base, *many)]
+    found = finding(answer(tmp_path / "a", plans), "RM02", "chainermn_multi_node")
     assert found.verdict == verdict
     assert "2 writers" in found.sentence
-    assert "one machine with 1 ranks per core: mechanism, not scaling" in found.sentence
+    one = finding(answer(tmp_path / "b", [*base, *many]), "RM02", "chainermn_multi_node")
+    assert "virtual nodes share one machine's cores" in (one.reason or "")
+    assert "one machine with 1 ranks per core: mechanism, not scaling" in (one.reason or "")
 
 
 def test_rm02_speaks_of_chainer_only(tmp_path: Path) -> None:
@@ -131,10 +137,13 @@ def test_rm04_copies_cost_bytes_and_shares_do_not(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("background", "verdict"), [(0.9, "supports"), (0.1, "contradicts")])
 def test_rm05_work_behind_the_stall_against_the_interval(tmp_path: Path, background: float, verdict: str) -> None:
-    taken = tables(tmp_path, repeats(2))
+    taken = tables(tmp_path / "a", repeats(3))
     saves = taken.saves.with_columns(background_s=pl.lit(background))
     found = Remedies().answer(msgspec.structs.replace(taken, saves=saves))
     assert finding(found, "RM05", "").verdict == verdict
+    one = tables(tmp_path / "b", repeats(1))
+    one = msgspec.structs.replace(one, saves=one.saves.with_columns(background_s=pl.lit(background)))
+    assert "1 run: fewer than 3" in (finding(Remedies().answer(one), "RM05", "").reason or "")
     assert not [f for f in Remedies().answer(taken).findings if f.code == "RM05"]
 
 
@@ -150,6 +159,39 @@ def test_rm06_a_stated_interval_far_from_the_best(tmp_path: Path) -> None:
     near = finding(question.answer(taken), "RM06", "")
     assert (near.verdict, near.value) == ("contradicts", pytest.approx(0, abs=1e-6))
     assert "restarts not counted" in near.sentence
+    assert near.recommendation is None
+
+
+def test_rm06_recommends_an_interval_only_where_it_was_measured(tmp_path: Path) -> None:
+    def asked(tmp: str, **changes: Any) -> Finding:
+        return finding(answer(tmp_path / tmp, repeats(3, **changes)), "RM06", "")
+
+    buffered, virtual = asked("a", virtual_nodes=False), asked("b", durable=True, sync_s=0.1)
+    real = asked("c", durable=True, sync_s=0.1, virtual_nodes=False)
+    assert "stall, buffered, so without the time to the disk" in buffered.sentence
+    assert "every 24 h (--mtbf: assumed, not measured)" in buffered.sentence
+    assert str(buffered.recommendation).startswith("Measure durable checkpoints first")
+    assert "measure it again" in str(virtual.recommendation)
+    assert "one machine: mechanism, not scaling" in virtual.sentence
+    assert str(real.recommendation).startswith("Save every")
+
+
+def test_rm06_takes_the_overhead_where_it_is_surely_more_than_the_stall(tmp_path: Path) -> None:
+    slower = answer(tmp_path / "a", repeats(3, step_extra_s=0.2)).rows[0]
+    assert slower["cost_s"] == pytest.approx(0.482)
+    assert slower["best_s"] == pytest.approx(daly_s(0.482, 86400))
+    unsure = [replace(p, step_extra_s=0.1 * p.repeat) for p in repeats(3)]
+    assert answer(tmp_path / "b", unsure).rows[0]["cost_s"] == pytest.approx(0.082)
+
+
+def test_memory_is_the_fullest_save_s_as_in_the_question_on_memory(tmp_path: Path) -> None:
+    taken = tables(tmp_path, [*repeats(2), *repeats(2, **SHARDED)])
+    first = pl.when(pl.col("generation") == 0).then(5 * 10**7).otherwise(0)
+    ranks = taken.rank_saves.with_columns(rss_peak_bytes=pl.col("rss_peak_bytes") + first)
+    taken = msgspec.structs.replace(taken, rank_saves=ranks)
+    extra = {each["strategy"]: each["extra_bytes"] for each in Memory().answer(taken).rows}
+    assert extra == {each["strategy"]: each["memory_bytes"] for each in Remedies().answer(taken).rows}
+    assert set(extra.values()) == {1.5e8}
 
 
 def test_the_stalls_interval_is_carried_to_the_best_interval(tmp_path: Path) -> None:

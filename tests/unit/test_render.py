@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hpcckpt.errors import SiteError
+from hpcckpt.errors import SiteError, SubmitError
 from hpcckpt.experiment import Job, Run
 from hpcckpt.rundir import RunDir
 from jobs import driver, render
@@ -196,3 +196,16 @@ def test_each_framework_has_its_own_python_where_the_site_says_so(framework: str
     site = msgspec.structs.replace(CLUSTER, python="/usual", pythons=pythons)
     assert site.python_of(framework) == python
     assert driver._python(job_of(site, point=make_run(framework=framework).point)) == python
+
+
+@pytest.mark.parametrize("odd", ['"', "'", "#", "%", "\\"])
+def test_a_path_that_slurm_would_change_is_refused(odd: str) -> None:
+    run_dir = RunDir(f"/runs/a{odd}j/run")
+    with pytest.raises(SubmitError, match="cannot carry"):
+        render.job_script(job_of(CLUSTER), CLUSTER, run_dir, "/venv/bin/python", None, Path("/"))
+
+
+def test_a_path_with_blanks_is_one_option() -> None:
+    run_dir = RunDir("/my runs/run")
+    text = render.job_script(job_of(CLUSTER), CLUSTER, run_dir, "/venv/bin/python", None, Path("/"))
+    assert '#SBATCH --output="/my runs/run/log/job.log"\n' in text

@@ -21,6 +21,7 @@ from analysis.collect import collect
 from analysis.finding import Finding, not_measured, worst
 from analysis.pooling import Pool
 from analysis.scaling import Scaling
+from analysis.single_writer import SingleWriter
 from analysis.view import number
 from hpcckpt.errors import ExitCode
 from hpcckpt.experiment import Fault
@@ -61,6 +62,35 @@ def test_sc01_growing_stall_supports_with_its_slope(tmp_path: Path) -> None:
 @pytest.mark.parametrize("per_node_s", [0.0, -0.05])
 def test_sc01_flat_or_falling_stall_contradicts(tmp_path: Path, per_node_s: float) -> None:
     assert finding(answer(tmp_path, grid((1, 2, 4), 5, per_node_s)), "SC01").verdict == "contradicts"
+
+
+def scattered(spread: float, **changes: Any) -> list[Plan]:
+    """Nine runs over three node counts whose stalls scatter and do not grow."""
+    stalls = {1: (0.5, 0.9, 0.2), 2: (0.1, 0.8, 0.6), 4: (0.9, 0.2, 0.5)}
+    return [
+        Plan(nodes=n, repeat=i, write_s=1 + spread * value, **changes)
+        for n, values in stalls.items()
+        for i, value in enumerate(values, 1)
+    ]
+
+
+def test_sc01_and_sw01_say_the_same_of_one_slope(tmp_path: Path) -> None:
+    """A slope whose interval holds both growth and none is for both: not measured."""
+    tables = collect([plant_all(tmp_path, scattered(1.0))], read_trace)
+    for question, code in ((Scaling(), "SC01"), (SingleWriter(), "SW01")):
+        found = finding(question.answer(tables), code)
+        assert (found.verdict, found.level) == ("not_measured", "info"), code
+        assert "the spread between runs is too large to tell" in (found.reason or "")
+    calm = collect([plant_all(tmp_path / "b", scattered(0.001))], read_trace)
+    for question, code in ((Scaling(), "SC01"), (SingleWriter(), "SW01")):
+        assert finding(question.answer(calm), code).verdict == "contradicts", code
+
+
+@pytest.mark.parametrize("virtual", [True, False])
+def test_sc01_recommends_nothing_for_scale_from_one_machine(tmp_path: Path, virtual: bool) -> None:
+    found = finding(answer(tmp_path, grid((1, 2, 4, 8), 5, 0.05, virtual_nodes=virtual)), "SC01")
+    assert ("one machine: mechanism, not scaling" in found.sentence) is virtual
+    assert (found.level, found.recommendation is None) == ("info" if virtual else "warning", virtual)
 
 
 def test_sc01_two_node_counts_are_not_measured(tmp_path: Path) -> None:
@@ -131,12 +161,47 @@ def test_sc03_runs_that_scatter_more_than_the_stall_cannot_tell(tmp_path: Path) 
     assert "scatters by more than the stall" in str(found.reason)
 
 
+@pytest.mark.parametrize("extra", [-0.3, 0.3])
+def test_sc03_scatter_and_two_runs_decide_nothing_on_either_side(tmp_path: Path, extra: float) -> None:
+    """Overhead far from the stall, once with runs that scatter by more than the stall, once with two runs."""
+    wide = [Plan(repeat=i, steps_s=1.0, step_extra_s=extra + 0.02 * i) for i in range(1, 6)]
+    found = finding(answer(tmp_path / "a", wide), "SC03")
+    assert "scatters by more than the stall" in (found.reason or "")
+    two = [Plan(repeat=i, steps_s=1.0, step_extra_s=extra + 0.001 * i) for i in (1, 2)]
+    found = finding(answer(tmp_path / "b", two), "SC03")
+    assert "2 runs: fewer than 3 decide no difference of times" in (found.reason or "")
+    three = [Plan(repeat=i, steps_s=1.0, step_extra_s=extra + 0.001 * i) for i in (1, 2, 3)]
+    found = finding(answer(tmp_path / "c", three), "SC03")
+    assert found.verdict == "contradicts"
+    assert "3 runs decide, as all lie more than 3 times their range beyond" in found.sentence
+
+
 def test_sc04_low_coverage_is_critical_full_coverage_is_fine(tmp_path: Path) -> None:
     low = finding(answer(tmp_path / "a", [*repeats(2), Plan(repeat=9, traced_share=0.9)]), "SC04")
     assert (low.verdict, low.level, low.value) == ("supports", "critical", 0.9)
     assert [run.endswith("r09") for run in low.evidence] == [True]
     assert finding(answer(tmp_path / "b", repeats(2)), "SC04").verdict == "contradicts"
     assert finding(answer(tmp_path / "c", repeats(2, log="none")), "SC04").verdict == "not_measured"
+
+
+def test_sc04_names_rank_checkpoint_bytes_and_the_side_that_broke(tmp_path: Path) -> None:
+    plan = Plan(nodes=2, writers=(0, 1), expected_coverage="0.99,1.01")
+    few = finding(answer(tmp_path / "a", [replace(plan, share_of={1: 0.9})]), "SC04")
+    assert "rank 1 in checkpoint 0 of planted/" in few.sentence
+    assert "9000000 bytes traced, 10000000 on disk, 1000000 too few" in few.sentence
+    assert (few.value, "mmap" in (few.recommendation or "")) == (0.9, True)
+    many = finding(answer(tmp_path / "b", [replace(plan, share_of={1: 1.2})]), "SC04")
+    assert "12000000 bytes traced, 10000000 on disk, 2000000 too many" in many.sentence
+    assert (many.level, many.value) == ("critical", 1.2)
+    assert "mmap" not in (many.recommendation or "")
+    assert "written over" in (many.recommendation or "")
+
+
+def test_sc04_a_header_of_a_tiny_file_is_not_critical(tmp_path: Path) -> None:
+    plan = Plan(nodes=2, writers=(0, 1), expected_coverage="0.99,1.01", bytes_of={1: 2000}, share_of={1: 1.2})
+    found = finding(answer(tmp_path, [plan]), "SC04")
+    assert (found.verdict, found.level, found.value) == ("supports", "info", 1.2)
+    assert "rank 1" in found.sentence
 
 
 def test_sc05_wide_and_narrow_spread(tmp_path: Path) -> None:
@@ -164,6 +229,14 @@ def test_sc06_rank_that_finishes_late(tmp_path: Path) -> None:
 def test_sc06_one_of_several_writers_finishes_late(tmp_path: Path) -> None:
     plans = repeats(3, nodes=4, writers=(0, 1, 2, 3), slow_s={2: 0.5})
     assert "rank 2 is done last, 0.5 s" in finding(answer(tmp_path, plans), "SC06").sentence
+
+
+def test_sc06_a_rank_with_nearly_all_bytes_does_not_straggle_nor_does_one_of_one_run(tmp_path: Path) -> None:
+    larger = repeats(3, nodes=4, writers=(0, 1, 2, 3), slow_s={2: 0.5}, bytes_of={0: 10**5, 1: 10**5, 3: 10**5})
+    assert finding(answer(tmp_path / "a", larger), "SC06").verdict == "contradicts"
+    once = finding(answer(tmp_path / "b", repeats(1, nodes=8, late_s={5: 2.0})), "SC06")
+    assert "seen in one run only" in (once.reason or "")
+    assert "rank 5" in (once.reason or "")
 
 
 def test_sc06_the_only_writer_is_no_straggler_nor_is_one_run_of_three(tmp_path: Path) -> None:
@@ -249,6 +322,14 @@ def test_runs_of_broken_laws_are_in_no_number(tmp_path: Path) -> None:
 def test_flags_count_checkpoints_and_runs(tmp_path: Path) -> None:
     row = answer(tmp_path, [*repeats(2), Plan(repeat=9, gap_s={0: 0.01})]).rows[0]
     assert row["flags"] == ["unattributed time above 1 % and 1 ms in 3 of 9 checkpoints"]
+
+
+def test_words_count_the_waiting_of_the_same_ranks(tmp_path: Path) -> None:
+    """Three ranks wait 0.272 s each for one that is slow inside the save, and is not the one that writes."""
+    note = answer(tmp_path, repeats(2, spread=0.0, nodes=4, slow_s={2: 0.3})).notes[-1]
+    # Rank 0 works 0.081 s of 0.31 s; ranks 1 and 3 work 0.01 s.
+    each = (0.229 + 2 * 0.3) / 3
+    assert f"All ranks but the slowest waited {each:.4g} s each in the mean, {3 * each:.4g} rank-seconds" in note
 
 
 def test_words_say_who_wrote_who_waited_and_on_which_evidence(tmp_path: Path) -> None:

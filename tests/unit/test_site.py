@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hpcckpt.errors import SiteError
-from jobs import site
+from jobs import site, site_check
 
 
 @pytest.mark.parametrize("name", [path.stem for path in site.SITES.glob("*.toml")])
@@ -79,3 +79,56 @@ def test_what_a_site_does_not_know_is_not_among_its_facts() -> None:
     facts = site.load("local").facts()
     assert "partition" not in facts
     assert facts["modules"] == []
+
+
+SLURM = '''
+name = "mine"
+executor = "slurm"
+launcher = "mpirun"
+size = "small"
+scratch = "/scratch/me"
+partition = "main"
+'''
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('account = "a\\nb"', "account: 'a\\\\nb' holds a line break"),
+        ('account = "two words"', "account: 'two words' must be one word"),
+        ('qos = ""', "qos: '' must be one word"),
+        ('modules = ["gcc\\nrm"]', "modules: .* holds a line break"),
+        ('sbatch = ["--array=0-1"]', "sbatch: --array is the suite's own"),
+        ('sbatch = ["#SBATCH --x"]', "sbatch: .* must begin with a dash"),
+        ('pythons = { chianer = "/p" }', "pythons: no framework 'chianer'; did you mean 'chainer"),
+        ('time = "1"\nwarning_s = 60', "warning_s: 60 s before the end is before the start of a 60 s job"),
+        ('[environment]\n"A-B" = "1"', "environment: 'A-B' is no name of a variable"),
+    ],
+)
+def test_what_a_script_cannot_carry_is_refused_by_key(tmp_path: Path, line: str, said: str) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(SLURM + line + "\n")
+    with pytest.raises(SiteError, match=rf"mine.toml: {said}"):
+        site.load(str(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("5", 300), ("5:30", 330), ("1:00:00", 3600), ("2-0", 172800),
+        ("1-02:03", 93780), ("1-02:03:04", 93784), ("x", None),
+    ],
+)
+def test_time_limits_are_read_in_slurms_forms(text: str, seconds: int | None) -> None:
+    assert site_check.seconds(text) == seconds
+
+
+@pytest.mark.parametrize("scratch", ["", "$EMPTY/x", "~nosuchuser/x"])
+def test_a_scratch_that_leads_nowhere_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scratch: str
+) -> None:
+    monkeypatch.setenv("EMPTY", "")
+    path = tmp_path / "mine.toml"
+    path.write_text(SLURM.replace("/scratch/me", scratch))
+    with pytest.raises(SiteError, match="site mine: scratch"):
+        site.scratch_of(site.load(str(path)), None)

@@ -9,11 +9,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from hpcckpt.errors import ExitCode
+from hpcckpt.errors import ExitCode, RunError, SubmitError
 from hpcckpt.rundir import DONE, FAILED, INTERRUPTED, QUEUED, RUNNING, RunDir
-from jobs import campaign, reconcile
+from jobs import batch, campaign, reconcile
 from jobs.__main__ import main
 from jobs.campaign import Campaign
+from jobs.driver import Driver
+from jobs.lock import Lock
 from tests.unit.fake_slurm import calls, install
 
 SITE = """
@@ -220,3 +222,105 @@ def test_a_machine_without_slurm_is_refused_before_anything_is_written(
     assert submit(base) == ExitCode.REFUSED
     assert "no sbatch on PATH" in capsys.readouterr().err
     assert not (base / "runs").exists()
+
+
+def test_an_interrupted_run_whose_job_waits_to_start_again_is_left_to_it(
+    base: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    submit(base)
+    first = run_dirs(base)[0]
+    first.write_state(state=RUNNING)
+    first.write_state(state=INTERRUPTED, reason="stopped on request")
+    capsys.readouterr()
+    assert submit(base) == ExitCode.OK
+    said = capsys.readouterr().out
+    assert len(calls(base / "slurm", "sbatch")) == 3
+    assert "3 runs of this campaign in Slurm's hands already" in said
+    assert "everything is done" not in said
+    main(["status"])
+    assert "interrupted" in (text := capsys.readouterr().out)
+    assert text.count("Slurm job") == 3
+
+
+def test_a_job_whose_input_was_never_put_in_place_is_replaced(base: Path) -> None:
+    submit(base)
+    first = run_dirs(base)[0]
+    known = reconcile.handed(first)
+    assert known is not None
+    first.submission.unlink()
+    (first.log / f"{known.job_id}_submitted.pkl").unlink()
+    assert submit(base) == ExitCode.OK
+    assert calls(base / "slurm", "scancel") == [f"scancel {known.job_id}"]
+    assert len(calls(base / "slurm", "sbatch")) == 4
+
+
+def test_looking_needs_no_lock_and_hides_no_job(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    submit(base)
+    lock = Lock(the_campaign(base).paths.lock)
+    assert lock.take()
+    try:
+        capsys.readouterr()
+        assert main(["status"]) == ExitCode.OK
+    finally:
+        lock.release()
+    assert capsys.readouterr().out.count("pending (Priority)") == 3
+
+
+def test_a_disk_that_takes_nothing_does_not_keep_anybody_from_looking(
+    base: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    submit(base)
+    gone(base, run_dirs(base)[0])
+
+    def full(self: Lock) -> bool:
+        raise SubmitError(f"{self.path}: cannot be written (No space left on device)")
+
+    monkeypatch.setattr(Lock, "take", full)
+    assert main(["status"]) == ExitCode.OK
+    assert "could not be noted" in capsys.readouterr().err
+
+
+def test_a_corrected_site_holds_for_the_runs_that_are_left(base: Path) -> None:
+    file = base / "site.toml"
+    file.write_text(SITE.format(base=base) + 'launcher_args = ["--bogus"]\n')
+    submit(base)
+    first = run_dirs(base)[0]
+    gone(base, first)
+    first.write_state(state=RUNNING)
+    first.write_state(state=FAILED, reason="planted")
+    file.write_text(SITE.format(base=base))
+    assert submit(base, "--retry") == ExitCode.OK
+    assert json.loads(first.run.read_bytes())["site"]["launcher_args"] == []
+    assert the_campaign(base).ledger.site["launcher_args"] == []
+
+
+def test_a_refused_retry_keeps_what_was_known_of_the_run(base: Path) -> None:
+    submit(base)
+    first = run_dirs(base)[0]
+    gone(base, first)
+    first.write_state(state=RUNNING)
+    first.write_state(state=FAILED, reason="planted")
+    (base / "slurm" / "refuse").write_text("sbatch: error: no\n")
+    assert submit(base, "--retry") == ExitCode.REFUSED
+    assert (first.read_state().state, first.read_state().reason) == (FAILED, "planted")
+
+
+def test_a_job_leaves_a_run_alone_that_another_was_given(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    submit(base)
+    first = run_dirs(base)[0]
+    monkeypatch.setenv("SLURM_JOB_ID", "999")
+    with pytest.raises(RunError, match=r"given to Slurm job .*; this is job 999, and leaves it alone"):
+        Driver(first.path)()
+    assert first.read_state().state == QUEUED
+
+
+def test_a_silent_slurm_says_nothing_about_jobs_being_gone(
+    base: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(batch, "GONE_S", 0.5)
+    monkeypatch.setattr(batch, "LOOK_S", 0.1)
+    submit(base)
+    (base / "slurm" / "bin" / "scancel").write_text(f"#!/bin/sh\ntouch {base}/slurm/silent\n")
+    assert main(["cancel"]) == ExitCode.REFUSED
+    assert "Slurm still has jobs" in capsys.readouterr().err
+    assert {run_dir.read_state().state for run_dir in run_dirs(base)} == {QUEUED}

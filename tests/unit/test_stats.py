@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.stats import coverage_of, fit_line, interval_words, median_interval
+from analysis.stats import coverage_of, fit_line, interval_words, lack_of_fit, median_interval
 
 
 def test_five_runs_span_smallest_to_largest_and_say_so() -> None:
@@ -82,3 +82,23 @@ def test_two_node_counts_carry_no_line() -> None:
     assert fit.slope is None
     assert fit.reason is not None
     assert "3 different" in fit.reason
+
+
+def test_lack_of_fit_equals_a_textbook_value() -> None:
+    """x 1, 2, 3 with repeats (1, 1.2), (3, 3.2), (2, 2.2): pure error 0.06 on 3, lack of fit 3 on 1 degree."""
+    found = lack_of_fit([(1.0, [1.0, 1.2]), (2.0, [3.0, 3.2]), (3.0, [2.0, 2.2])])
+    assert found.f == pytest.approx(3.0 / 0.02)
+    assert found.p == pytest.approx(0.00116, rel=0.05)
+    assert found.between_repeats == pytest.approx(0.06 / 3.06)
+
+
+def test_lack_of_fit_needs_repeats_and_three_places() -> None:
+    assert "no repeats" in (lack_of_fit([(1.0, [1.0]), (2.0, [2.0]), (3.0, [9.0])]).reason or "")
+    assert "at least 3" in (lack_of_fit([(1.0, [1.0, 2.0]), (2.0, [2.0, 3.0])]).reason or "")
+    noise = lack_of_fit([(1.0, [0.0, 2.0]), (2.0, [1.0, 3.0]), (3.0, [2.0, 4.0])])
+    assert (noise.p, noise.between_repeats) == (pytest.approx(1.0), pytest.approx(1.0))
+
+
+def test_equal_values_lie_on_their_line() -> None:
+    fit = fit_line([1.0, 2.0, 3.0], [0.0, 0.0, 0.0])
+    assert (fit.slope, fit.slope_low, fit.slope_high, fit.r2) == (0.0, 0.0, 0.0, 1.0)

@@ -1,0 +1,139 @@
+"""The rows on determinism and restart as a person sees them. Presentation only: no arithmetic on measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from analysis.figures import MECHANISM
+from analysis.finding import counted
+from analysis.restart_claims import where
+from analysis.restart_rows import KINDS, PARTS, PLACE
+from analysis.view import Reasons, View, number
+
+Row = dict[str, Any]
+SHORT = {"not_applicable": "-", "unchanged": "same anyway"}
+LEFT = [
+    "framework", "strategy", "format", "switches", "run to run", "restart", "cause", "other ranks", "GPUs", *KINDS,
+    "largest part",
+]  # fmt: skip
+
+
+def views(rows: Sequence[Row]) -> list[View]:
+    """For each place: the verdicts, what was carried, and the time of a restart."""
+    found = []
+    for place in dict.fromkeys(map(_place, rows)):
+        here = [row for row in rows if _place(row) == place]
+        found += [_verdicts(place, here), _carried(place, here), _times(place, here)]
+    return found
+
+
+def _place(row: Row) -> str:
+    planted = f"; planted faults: {row['faults']}" if row["faults"] else ""
+    killed = "" if row["killed"] is None else f"; rank {row['killed']} killed in a save"
+    machine = f"; {MECHANISM}: virtual nodes" if row["virtual_nodes"] else ""
+    return f"{counted(row['ranks'], 'rank')} on {row['device']}, {row['model']}{killed}{planted}{machine}"
+
+
+def _names(rows: Sequence[Row]) -> dict[str, list[str]]:
+    names = {"framework": "framework", "strategy": "strategy", "format": "format", "switches": "determinism"}
+    return {title: [str(row[name]) for row in rows] for title, name in names.items()}
+
+
+def _verdicts(place: str, rows: Sequence[Row]) -> View:
+    reasons = Reasons()
+    columns = {
+        **_names(rows),
+        "runs": [str(row["runs"]) for row in rows],
+        "run to run": [_verdict(row, "again", reasons) for row in rows],
+        "restart": [_verdict(row, "restart", reasons) for row in rows],
+        "cause": [_cause(row) for row in rows],
+        "other ranks": [_elsewhere(row, reasons) for row in rows],
+        "GPUs": [reasons.cell(None if row["device"] == "cpu" else "these", "no GPU took part") for row in rows],
+    }
+    lines = [f"{row['framework']} {row['strategy']}: {line}" for row in rows for line in _differences(row)]
+    legend = "exact n/n: all bits equal in n of n legs; trains exactly: all but statistics, random states and counters"
+    return View(title=f"Determinism and restart, {place}", columns=columns, left=LEFT, below=[
+        legend, *lines, *reasons.lines(),
+    ])  # fmt: skip
+
+
+def _verdict(row: Row, name: str, reasons: Reasons) -> str:
+    legs = row[f"{name}_legs"]
+    if not legs:
+        return reasons.cell(None, row[f"{name}_reason"])
+    if row[f"{name}_exact"] == legs:
+        return f"exact {legs}/{legs}"
+    if name != "elsewhere" and row[f"{name}_trains"] == legs:  # there, nothing was trained
+        return f"trains exactly {legs}/{legs}"
+    return f"differs {legs - row[f'{name}_exact']}/{legs}"
+
+
+def _elsewhere(row: Row, reasons: Reasons) -> str:
+    ranks = ", ".join(map(str, row["elsewhere_ranks"]))
+    said = _verdict(row, "elsewhere", reasons)
+    return f"{ranks}: {said}" if row["elsewhere_legs"] else said
+
+
+def _cause(row: Row) -> str:
+    if row["cure"]:
+        return f"{' + '.join(row['cure'])} (transplant)"
+    if row["restart_exact"] == row["restart_legs"]:
+        return "-"
+    return row["restart_cause"] or "not found"
+
+
+def _differences(row: Row) -> list[str]:
+    names = {"again": "run to run", "saving": "the leg that saves", "restart": "restart", "elsewhere": "on other ranks"}
+    found = [
+        f"{words}: {where(row, f'{name}_first')}" for name, words in names.items() if row[f"{name}_first_leg"]
+    ]
+    same = all(row[f"restart_training_{place}"] == row[f"restart_first_{place}"] for place in PLACE)
+    if row["restart_training_leg"] and not same:
+        found.append(f"restart, in training: {where(row, 'restart_training')}")
+    return found
+
+
+def _carried(place: str, rows: Sequence[Row]) -> View:
+    reasons = Reasons()
+    columns = _names(rows) | {
+        kind: [
+            reasons.cell(SHORT.get(verdict, verdict) if (verdict := row[f"carried_{kind}"]) else None, "not restored")
+            for row in rows
+        ]
+        for kind in KINDS
+    }
+    lost = [
+        f"{row['framework']} {row['strategy']}: not as before: {'; '.join(row['lost'])}" for row in rows if row["lost"]
+    ]
+    legend = [
+        "saved: a fresh start has other values, and the restore brought back those of the checkpoint, on every rank",
+        "same anyway: a fresh start has the same values, so nothing is proved; -: there is no such state",
+        "data_position: the order is the suite's own and follows from it; no library's shuffling iterator is in use",
+        "other: counters and rates of optimizer and trainer; no adapter has a schedule that would have to be saved",
+    ]
+    return View(title=f"What the checkpoint carries, {place}", columns=columns, left=LEFT, below=[
+        *legend, *lost, *reasons.lines(),
+    ])  # fmt: skip
+
+
+def _times(place: str, rows: Sequence[Row]) -> View:
+    reasons = Reasons()
+    columns = _names(rows)
+    for part in PARTS:
+        cells = [reasons.cell(number(row[f"{part}_s"]), row["split_reason"] or row["restart_reason"]) for row in rows]
+        columns[f"{part.replace('_', ' ')}\ns"] = cells
+    shares = [None if row["cached"] is None else 100 * row["cached"] for row in rows]
+    costs = [None if row["digest_s"] is None else 1e3 * row["digest_s"] for row in rows]
+    steps = [None if row["step_s"] is None else 1e3 * row["step_s"] for row in rows]
+    columns |= {
+        "largest part": [reasons.cell(row["largest_part"], row["split_reason"]) for row in rows],
+        "cached\n%": [reasons.cell(number(share), "the kernel does not say") for share in shares],
+        "digests\nms/step": [reasons.cell(number(cost), "no digests") for cost in costs],
+        "step\nms": [reasons.cell(number(step), "no steps") for step in steps],
+    }
+    legend = [
+        "median over runs; each part ends when the last rank is through; suite: our own work, no part of a restart",
+        "cached: pages of the checkpoint in memory before the read, after the kernel was asked to drop them",
+    ]
+    return View(title=f"Time of a restart, {place}", columns=columns, left=LEFT, below=[*legend, *reasons.lines()])

@@ -1,0 +1,164 @@
+"""The driver's part in a test of restart: compares each leg as soon as it has ended, and says which legs follow.
+
+Only the driver sees all legs while the states that they dumped are still there. What a difference is
+and which transplant comes next is worked out in `hpcckpt.restart`; what it means, in the analysis.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from hpcckpt import registry
+from hpcckpt.errors import RunError
+from hpcckpt.experiment import Job
+from hpcckpt.planting import RESTORED
+from hpcckpt.records import TRAIN, Comparison, RestartReport, Restored, read_up_to_damage
+from hpcckpt.restart import transplants
+from hpcckpt.restart.carried import carried
+from hpcckpt.restart.compare import Seen, compare, elsewhere, seen
+from hpcckpt.restart.dumps import Dumps
+from hpcckpt.restart.spec import ELSEWHERE, REFERENCE, TRANSPLANT, dies
+from hpcckpt.rundir import LegDir, RunDir, write_json
+from jobs import ranks
+from jobs.restart_time import Moments, split
+
+
+class Sequel:
+    """What one run's legs showed so far, and what is still to be run."""
+
+    def __init__(self, paths: RunDir, job: Job) -> None:
+        assert job.run.settings.restart is not None
+        self.paths, self.job, self.restart = paths, job, job.run.settings.restart
+        self.dumps = Dumps(job.scratch)
+        self.found: dict[str, Comparison] = {}
+        self.moments = Moments()
+        self._reference: Seen | None = None
+
+    def forgives(self, name: str, ending: ranks.Ending) -> bool:
+        """Whether a leg ended as it was meant to: by the death of the rank that was to be killed."""
+        if not dies(self.restart, name) or ending.cause in ("stopped", ranks.NODE_LOST):
+            return False
+        return self.paths.leg(name).death.exists()
+
+    def after(self, name: str, ending: ranks.Ending | None = None) -> None:
+        """Compare the leg that has ended. Raises RunError where the planned death never came."""
+        if dies(self.restart, name) and not self.paths.leg(name).death.exists():
+            at = f"rank {self.restart.kill} never came to phase {self.restart.kill_at!r}"
+            raise RunError(f"settings.restart.kill: {at} of the save behind step {self.restart.stop}: name a writer")
+        if name == REFERENCE:
+            return
+        self.found[name] = self._compared(name, ending)
+        self.write()
+
+    def following(self) -> list[str]:
+        """The next leg beyond the planned ones, as a list of one; empty where nothing is left to learn."""
+        if self.restart.transplant and (leg := transplants.next_leg(self.found)):
+            return [leg]
+        for number in self.restart.elsewhere:
+            name = f"{ELSEWHERE}{number}"
+            if name in self.found:
+                continue
+            if reason := self._refused(number):
+                self.found[name] = self._none(name, number, reason)
+                continue
+            return [name]
+        return []
+
+    def job_of(self, name: str) -> Job:
+        """The job as the leg runs it: `elsewhere-N` has ranks of its own number."""
+        if not name.startswith(ELSEWHERE):
+            return self.job
+        number, point = int(name.removeprefix(ELSEWHERE)), self.job.run.point
+        per_node = 1 if self._one_machine else min(point.ranks_per_node, number)
+        other = msgspec.structs.replace(point, nodes=number // per_node, ranks_per_node=per_node)
+        return msgspec.structs.replace(self.job, run=msgspec.structs.replace(self.job.run, point=other))
+
+    @property
+    def _one_machine(self) -> bool:
+        return self.job.virtual_nodes or bool(self.job.site.get("one_machine", False))
+
+    def _refused(self, number: int) -> str | None:
+        point = self.job.run.point
+        if number == self.job.run.ranks:
+            return f"{number} ranks saved it: that is no other number"
+        for package, name in (("hpcckpt.frameworks", point.framework), ("hpcckpt.strategies", point.strategy)):
+            if not registry.load(package, name).elastic:
+                return f"{name} declares that a restore needs as many ranks as the save had"
+        if not self._one_machine and (number % min(point.ranks_per_node, number) or number > self.job.run.ranks):
+            return f"{number} ranks don't fit into this job's {point.nodes} nodes x {point.ranks_per_node} ranks"
+        return None
+
+    def _compared(self, name: str, ending: ranks.Ending | None) -> Comparison:
+        size = self.job_of(name).run.ranks
+        if ending is not None and not self.forgives(name, ending):
+            return self._none(name, size, f"the leg failed: {ending.reason}")
+        ours = digests(self.paths.leg(name), size)
+        if name.startswith(ELSEWHERE):
+            return elsewhere(name, ours, self.reference, self.dumps.value, REFERENCE)
+        result = compare(name, _about(name), ours, self.reference, self.dumps.value, REFERENCE)
+        taken = sorted({key for found in restored(self.paths.leg(name), size) for key in found.transplanted})
+        return msgspec.structs.replace(result, transplanted=taken)
+
+    def _none(self, name: str, size: int, reason: str) -> Comparison:
+        return Comparison(leg=name, about=_about(name), ranks=size, points=0, reason=reason)
+
+    @property
+    def reference(self) -> Seen:
+        """The reference's digests; they are asked for behind its end only."""
+        if self._reference is None:
+            self._reference = digests(self.paths.leg(REFERENCE), self.job.run.ranks)
+        return self._reference
+
+    def write(self) -> None:
+        """All that was found, as far as it goes."""
+        write_json(self.paths.restart, self.report())
+
+    def report(self) -> RestartReport:
+        """What `restart.json` holds."""
+        leg, size = self.paths.leg(RESTORED), self.job.run.ranks
+        began = restored(leg, size) if RESTORED in self.found else []
+        cause = transplants.cause(self.found)
+        return RestartReport(
+            stop=self.restart.stop,
+            steps=self.job.run.settings.steps,
+            comparisons=[_with_cause(each, cause) for each in self.found.values()],
+            carried=carried(digests(leg, size), self.reference, began[0].step) if began else [],
+            split=split(self.moments, self.paths, size) if began else None,
+            cure=transplants.cure(self.found),
+            notes=self._notes(began),
+        )
+
+    def _notes(self, began: list[Restored]) -> list[str]:
+        notes = []
+        if RESTORED in self.found and (reason := transplants.no_use(self.found)):
+            notes.append(f"no transplant: {reason}")
+        lacking = sorted({key for found in began for key in found.lacking})
+        if lacking:
+            notes.append(f"the checkpoint holds no {', '.join(lacking[:6])}{' ...' if len(lacking) > 6 else ''}")
+        planted = sorted({words for found in began for words in found.faults})
+        return notes + [f"planted at the restore: {words}" for words in planted]
+
+
+def _with_cause(found: Comparison, cause: list[str] | None) -> Comparison:
+    """Of a restored leg, the cause is what a transplant showed."""
+    if found.leg != RESTORED or cause is None:
+        return found
+    return msgspec.structs.replace(found, cause=" + ".join(cause))
+
+
+def _about(name: str) -> str:
+    if name.startswith(ELSEWHERE):
+        return "elsewhere"
+    if name.startswith(TRANSPLANT):
+        return "transplant"
+    return "restart" if name == RESTORED else "saving" if name == TRAIN else "run_to_run"
+
+
+def digests(leg: LegDir, size: int) -> Seen:
+    """Every rank's digests of a leg."""
+    return seen({rank: read_up_to_damage(leg.rank_file(rank), b'"digests"') for rank in range(size)})
+
+
+def restored(leg: LegDir, size: int) -> list[Restored]:
+    """How each rank began, by rank; ranks that did not say are left out."""
+    return [found for rank in range(size) for found in read_up_to_damage(leg.rank_file(rank), b'"restored"')]
