@@ -122,9 +122,10 @@ def _files(files: pl.DataFrame) -> Row:
     # A checkpoint with one file of unknown size has no known sum.
     unknown = files.filter(pl.col("file_bytes").is_null()).select("run", "generation")
     known = files.join(unknown, on=["run", "generation"], how="anti")
-    per_rank = known.group_by("run", "generation", "rank").agg(pl.col("file_bytes").sum())
+    # In the ranks' order: of ranks that hold as much, the same one comes first each time.
+    per_rank = known.group_by("run", "generation", "rank").agg(pl.col("file_bytes").sum()).sort("rank")
     found: dict[str, list[float]] = {name: [] for name in names}
-    for (run, generation), part in known.group_by("run", "generation"):
+    for (run, generation), part in known.group_by("run", "generation", maintain_order=True):
         here = per_rank.filter((pl.col("run") == run) & (pl.col("generation") == generation))
         ranks: list[int] = here["file_bytes"].to_list()
         sizes: list[int] = part["file_bytes"].to_list()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.charts import LARGEST
 from analysis.figures import COLOURS, MECHANISM, STYLE
+from analysis.rows import setting_title, telling
 from analysis.view import Drawing, Reasons, View, number
 
 if TYPE_CHECKING:
@@ -32,34 +33,18 @@ USE_BELOW = [
 def views(rows: Sequence[Row]) -> list[View]:
     """Overhead two ways, then phases, then what waited and what was busy meanwhile."""
     found = []
-    for title in dict.fromkeys(map(_title, rows)):
-        mine = [row for row in rows if _title(row) == title]
+    for title in dict.fromkeys(map(setting_title, rows)):
+        mine = [row for row in rows if setting_title(row) == title]
         above = [MECHANISM + ": virtual nodes"] if any(row["virtual_nodes"] for row in mine) else []
         tables = ((COST, COST_BELOW), (_phases(mine), PHASES_BELOW), (USE, USE_BELOW))
         for number_, (columns, below) in enumerate(tables):
             reasons = Reasons()
-            shown = _labels(mine) | columns
+            shown = telling(mine) | columns
             cells = {heading: [cell(row, reasons) for row in mine] for heading, cell in shown.items()}
             lines = [*reasons.lines(), *below]
             found.append(View(title="" if number_ else title, above=[] if number_ else above, columns=cells,
                               left=LEFT, below=lines))  # fmt: skip
     return found
-
-
-def _title(row: Row) -> str:
-    kind = "durable" if row["durable"] else "buffered"
-    planted = f", planted faults: {row['faults']}" if row["faults"] else ""
-    return f"site {row['site']}, model {row['model']}, {kind}, every {row['interval_steps']} steps{planted}"
-
-
-def _labels(rows: Sequence[Row]) -> dict[str, Any]:
-    """What tells the rows apart; their conditions only where nothing else does."""
-    names = ("framework", "strategy", "format")
-    found: dict[str, Any] = {name: (lambda row, _, name=name: row[name]) for name in names}
-    points = [tuple(row[name] for name in (*names, "nodes", "ranks_per_node")) for row in rows]
-    if len(set(points)) < len(points):
-        found["conditions"] = lambda row, _: row["conditions"]
-    return found | {"nodes\nx ranks": lambda row, _: f"{row['nodes']} x {row['ranks_per_node']}"}
 
 
 def _ms(stem: str, bracket: bool = False) -> Any:
@@ -150,8 +135,8 @@ def drawings(rows: Sequence[Row]) -> list[Drawing]:
 def _parts(known: Sequence[Row]) -> list[list[list[Row]]]:
     """Figures of panels of rows: no panel and no figure has more rows than stay legible, the dearest first."""
     panels = []
-    for title in dict.fromkeys(map(_title, known)):
-        mine = sorted((row for row in known if _title(row) == title), key=lambda row: -row["stall_s"])
+    for title in dict.fromkeys(map(setting_title, known)):
+        mine = sorted((row for row in known if setting_title(row) == title), key=lambda row: -row["stall_s"])
         panels += [mine[at : at + LARGEST] for at in range(0, len(mine), LARGEST)]
     parts: list[list[list[Row]]] = []
     for panel in panels:
@@ -172,7 +157,7 @@ def _figure(panels: Sequence[list[Row]], caption: str) -> Figure:
         figure.suptitle(caption, fontsize=11, fontweight="bold", x=0.01, ha="left")
         places = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights).flat
         for place, panel in zip(places, panels, strict=True):
-            _panel(place, _title(panel[0]), panel)
+            _panel(place, setting_title(panel[0]), panel)
         found: dict[str, Any] = {}
         for place in figure.axes:
             for handle, label in zip(*place.get_legend_handles_labels(), strict=True):

@@ -92,7 +92,7 @@ def cached(row: Row) -> Finding:
         return not_measured(code, claim, row["group"], reason, row["evidence"], unit="fraction")
     holds = row["cached"] >= CACHED
     return _claim(
-        code, claim, row, holds, "warning" if holds else "ok", value=row["cached"], unit="fraction",
+        code, claim, row, holds, "info" if holds else "ok", value=row["cached"], unit="fraction",
         sentence=f"{100 * row['cached']:.0f} % of the pages lay in memory before {row['read_s']:.3g} s of reading all "
         f"files, at {row['place']}",
         recommendation="Restore on other nodes, or after the page cache was dropped, to time the disk." if holds

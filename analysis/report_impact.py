@@ -65,12 +65,14 @@ def worst_of(findings: Iterable[Finding]) -> Finding:
     return max(findings, key=_severity)
 
 
-def _severity(finding: Finding) -> tuple[int, bool, float]:
+def _severity(finding: Finding) -> tuple[int, bool, int, float]:
     value, unit = finding.value, finding.unit or ""
     size = 0.0 if value is None or not math.isfinite(value) else abs(value)
     if unit == "ratio" and size:
         size = abs(math.log(size))  # half is as far from equal as twice
-    return LEVELS.index(finding.level), finding.verdict != "not_measured", size
+    level = LEVELS.index(finding.level)
+    # What was not measured is `info`, and says less than what was measured and is in order.
+    return max(level, LEVELS.index("info")), finding.verdict != "not_measured", level, size
 
 
 def worst_per_code(findings: Mapping[str, Iterable[Finding]], stakes: Stakes) -> list[Finding]:

@@ -66,9 +66,10 @@ def over(each: Pool, frame: pl.DataFrame, column: str | pl.Expr, reason: str) ->
     For bytes, not for times: a durable checkpoint without a device behind it has its true size all the same.
     """
     values = frame.select("run", value=pl.col(column) if isinstance(column, str) else column)
-    broken = values.filter(pl.col("value").is_null() | ~pl.col("value").is_finite()).select("run").unique()
-    known = values.join(broken, on="run", how="anti").group_by("run").agg(pl.col("value").median())
-    return median_interval([float(value) for value in known["value"]], reason=reason if each.runs else "no trusted run")
+    unknown = pl.col("value").is_null() | ~pl.col("value").is_finite()
+    runs = values.group_by("run").agg(pl.col("value").median(), unknown=unknown.any())  # one pass: asked often
+    known = [float(value) for _, value, out in runs.iter_rows() if not out and value is not None]
+    return median_interval(known, reason=reason if each.runs else "no trusted run")
 
 
 def over_saves(tables: Tables, each: Pool, column: str) -> Interval:
@@ -124,3 +125,20 @@ def ratio(over_: float | None, under: float | None) -> float | None:
 def places(rows: Sequence[Row]) -> list[str]:
     """The places of the rows, each once, in order."""
     return list(dict.fromkeys(row["place"] for row in rows))
+
+
+def setting_title(row: Row) -> str:
+    """What the rows of one table share, in words: site, model, durability, interval, planted faults."""
+    kind = "durable" if row["durable"] else "buffered"
+    planted = f", planted faults: {row['faults']}" if row["faults"] else ""
+    return f"site {row['site']}, model {row['model']}, {kind}, every {row['interval_steps']} steps{planted}"
+
+
+def telling(rows: Sequence[Row]) -> dict[str, Any]:
+    """Heading -> cell of what tells the rows of a table apart; their conditions only where nothing else does."""
+    names = ("framework", "strategy", "format")
+    found: dict[str, Any] = {name: (lambda row, _, name=name: row[name]) for name in names}
+    points = [tuple(row[name] for name in (*names, "nodes", "ranks_per_node")) for row in rows]
+    if len(set(points)) < len(points):
+        found["conditions"] = lambda row, _: row["conditions"]
+    return found | {"nodes\nx ranks": lambda row, _: f"{row['nodes']} x {row['ranks_per_node']}"}

@@ -11,6 +11,7 @@ from typing import Any
 
 from analysis.figures import MECHANISM
 from analysis.finding import counted
+from analysis.rows import setting_title, telling
 from analysis.view import Drawing, Reasons, View, mega, number
 from hpcckpt.errors import HpcCkptError
 
@@ -32,33 +33,17 @@ BELOW = {
 def views(rows: Sequence[Row]) -> list[View]:
     """Three tables for what was saved alike: who wrote, who waited, and the rates with what follows from them."""
     found = []
-    for title in dict.fromkeys(map(_title, rows)):
-        mine = [row for row in rows if _title(row) == title]
+    for title in dict.fromkeys(map(setting_title, rows)):
+        mine = [row for row in rows if setting_title(row) == title]
         above = [MECHANISM + ": virtual nodes"] if any(row["virtual_nodes"] for row in mine) else []
         for number_, (name, columns) in enumerate(TABLES.items()):
             reasons = Reasons()
-            shown = _labels(mine) | columns
+            shown = telling(mine) | columns
             cells = {heading: [cell(row, reasons) for row in mine] for heading, cell in shown.items()}
             below = [*reasons.lines(), *BELOW[name]]
             found.append(View(title="" if number_ else title, above=[] if number_ else above, columns=cells,
                               left=LEFT, below=below))  # fmt: skip
     return found
-
-
-def _title(row: Row) -> str:
-    kind = "durable" if row["durable"] else "buffered"
-    planted = f", planted faults: {row['faults']}" if row["faults"] else ""
-    return f"site {row['site']}, model {row['model']}, {kind}, every {row['interval_steps']} steps{planted}"
-
-
-def _labels(rows: Sequence[Row]) -> dict[str, Any]:
-    """What tells the rows apart; their conditions only where nothing else does."""
-    names = ("framework", "strategy", "format")
-    found: dict[str, Any] = {name: (lambda row, _, name=name: row[name]) for name in names}
-    points = [tuple(row[name] for name in (*names, "nodes", "ranks_per_node")) for row in rows]
-    if len(set(points)) < len(points):
-        found["conditions"] = lambda row, _: row["conditions"]
-    return found | {"nodes\nx ranks": _point}
 
 
 def _seen(row: Row, reasons: Reasons) -> str:
@@ -93,10 +78,6 @@ def _text(column: str, reason: str) -> Any:
         return reasons.cell(None if row[column] is None else str(row[column]), why)
 
     return cell
-
-
-def _point(row: Row, _: Reasons) -> str:
-    return f"{row['nodes']} x {row['ranks_per_node']}"
 
 
 WHO: dict[str, Any] = {

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 
 from hpcckpt.errors import ExitCode, SubmitError
 from hpcckpt.experiment import Job
 from hpcckpt.rundir import DONE, INTERRUPTED, QUEUED, RUNNING, RunDir, State, read_json, write_bytes, write_json
-from jobs import campaign, preflight, reconcile, render, slurm
+from jobs import campaign, preflight, process, reconcile, render, slurm
 from jobs.campaign import Campaign
 from jobs.progress import Durations, Report, describe
 from jobs.site import Site
@@ -59,7 +56,7 @@ class Batch:
 
     def follow(self) -> ExitCode:
         """Submit, wait until every run came to an end, and submit what the limit held back."""
-        with self._listening():
+        with process.listening(SIGNALS, self._stop):
             self.submit()
             told = self._ended() - set(self.pending)
             self._introduce(told)
@@ -139,17 +136,8 @@ class Batch:
         job = self.campaign.job(run_id)
         return describe(job.run, job.virtual_nodes) if job else run_id
 
-    @contextmanager
-    def _listening(self) -> Iterator[None]:
-        def ask(number: int, frame: FrameType | None) -> None:
-            self.asked += 1
-
-        before = {number: signal.signal(number, ask) for number in SIGNALS}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+    def _stop(self) -> None:
+        self.asked += 1
 
 
 def cancel(owner: Campaign, site: Site, report: Report) -> None:

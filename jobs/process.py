@@ -11,7 +11,8 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -110,6 +111,17 @@ def send(processes: Iterable[psutil.Process], number: int) -> None:
 def kill(processes: Iterable[psutil.Process]) -> None:
     """SIGKILL for each process that still is the one it was."""
     send(processes, signal.SIGKILL)
+
+
+@contextmanager
+def listening(numbers: Iterable[int], ask: Callable[[], None]) -> Iterator[None]:
+    """Call `ask` for each of these signals, in place of what they did before and will do again."""
+    before = {number: signal.signal(number, lambda *_: ask()) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def myself() -> tuple[int, str, float]:

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 
 import psutil
 
@@ -56,7 +55,7 @@ class Submission:
 
     def run(self) -> ExitCode:
         """Do what is pending; the exit code that the whole campaign has then."""
-        with self._listening():
+        with process.listening(SIGNALS, self._ask):
             self._learn_durations()
             jobs = [self._job(run_id) for run_id in self.pending]
             for index, job in enumerate(jobs):
@@ -183,17 +182,8 @@ class Submission:
         reason = f"the driver did not start: {_last_line(run_dir.log)}"
         return run_dir.write_state(state=FAILED, cause="driver", reason=reason, ended=time.time())
 
-    @contextmanager
-    def _listening(self) -> Iterator[None]:
-        def ask(number: int, frame: FrameType | None) -> None:
-            self.asked += 1
-
-        before = {number: signal.signal(number, ask) for number in SIGNALS}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+    def _ask(self) -> None:
+        self.asked += 1
 
 
 def _named(lock: Lock) -> str:

@@ -11,7 +11,7 @@ import pytest
 from analysis import report, report_costs, report_runs
 from analysis.cli import questions
 from analysis.collect import collect
-from analysis.finding import Finding
+from analysis.finding import Finding, not_measured
 from analysis.in_short import Measure, configuration, in_short, shown
 from analysis.report_ask import digests
 from analysis.report_impact import Stakes, worst_of, worst_per_code
@@ -135,6 +135,8 @@ def test_the_worst_finding_of_a_code_stands_for_it(tmp_path: Path) -> None:
     assert worst_of([*mine, ok]).value == 0.75
     (digest,) = digests([*mine, ok])
     assert digest.worst.value == 0.75
+    unknown = not_measured("XX01", "it is so", "g", "why", [])
+    assert worst_of([unknown, ok]) is ok and worst_of([unknown]) is unknown
     assert worst_of([plain_finding(value=v, unit="ratio") for v in (1.5, 0.2, 3.0)]).value == 0.2
 
 
