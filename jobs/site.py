@@ -18,6 +18,10 @@ from jobs import site_check, spec
 
 SITES = Path(__file__).with_name("sites")
 DEFAULT = "local"
+CONFIGURATIONS = tuple(
+    Path(folder, "slurm.conf") for folder in ("/etc/slurm", "/etc/slurm-llnl", "/run/slurm/conf", "/usr/local/etc/slurm")
+)
+"""Where a cluster's own configuration lies: as installed, or as its daemon fetched it."""
 FROM_ENVIRONMENT = ("partition", "account", "qos", "reservation")
 """Keys that differ from user to user: they may hold environment variables."""
 
@@ -124,11 +128,17 @@ def _expanded(path: Path, site: Site, key: str) -> str | None:
     return found
 
 
+def has_slurm() -> bool:
+    """Whether this machine belongs to a cluster: the programs alone are also there to try the private one."""
+    configured = "SLURM_CONF" in os.environ or any(path.exists() for path in CONFIGURATIONS)
+    return shutil.which("sbatch") is not None and configured
+
+
 def choose(name: str | None) -> Site:
     """The site that a command line means. Without a name: this machine, where it has no Slurm."""
     if name is not None:
         return load(name)
-    if shutil.which("sbatch") is None:
+    if not has_slurm():
         return load(DEFAULT)
     known = ", ".join(sorted(path.stem for path in SITES.glob("*.toml")))
     raise SiteError(f"this machine has Slurm: name its site by --site, one of {known} or your own TOML file")

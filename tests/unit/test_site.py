@@ -51,12 +51,22 @@ def test_an_unknown_site_names_the_nearest() -> None:
         site.choose("locl")
 
 
-@pytest.mark.parametrize("slurm", [True, False])
-def test_without_a_name_this_machine_is_taken_unless_it_has_slurm(
-    monkeypatch: pytest.MonkeyPatch, slurm: bool
+@pytest.mark.parametrize(
+    ("programs", "variable", "file"),
+    [(True, True, False), (True, False, True), (True, False, False), (False, True, True), (False, False, False)],
+)
+def test_without_a_name_this_machine_is_taken_unless_it_belongs_to_a_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, programs: bool, variable: bool, file: bool
 ) -> None:
-    monkeypatch.setattr(shutil, "which", lambda name: "/usr/bin/sbatch" if slurm else None)
-    if slurm:
+    configuration = tmp_path / "slurm.conf"
+    if file:
+        configuration.touch()
+    monkeypatch.setattr(site, "CONFIGURATIONS", (configuration,))
+    monkeypatch.setattr(shutil, "which", lambda name: "/usr/bin/sbatch" if programs else None)
+    monkeypatch.delenv("SLURM_CONF", raising=False)
+    if variable:
+        monkeypatch.setenv("SLURM_CONF", str(configuration))
+    if programs and (variable or file):
         with pytest.raises(SiteError, match="--site"):
             site.choose(None)
     else:
