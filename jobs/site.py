@@ -18,9 +18,8 @@ from jobs import site_check, spec
 
 SITES = Path(__file__).with_name("sites")
 DEFAULT = "local"
-CONFIGURATIONS = tuple(
-    Path(folder, "slurm.conf") for folder in ("/etc/slurm", "/etc/slurm-llnl", "/run/slurm/conf", "/usr/local/etc/slurm")
-)
+_FOLDERS = ("/etc/slurm", "/etc/slurm-llnl", "/run/slurm/conf", "/usr/local/etc/slurm")
+CONFIGURATIONS = tuple(Path(folder, "slurm.conf") for folder in _FOLDERS)
 """Where a cluster's own configuration lies: as installed, or as its daemon fetched it."""
 FROM_ENVIRONMENT = ("partition", "account", "qos", "reservation")
 """Keys that differ from user to user: they may hold environment variables."""
