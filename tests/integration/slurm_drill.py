@@ -21,7 +21,9 @@ from jobs.private_slurm.cluster import Cluster
 from tests.slurm import until
 from tests.support import ROOT
 
-STEP_S = 0.3
+STEP_S = 0.2
+ASK_S = 5.0
+"""Between two looks through `status`, which costs more than the state file."""
 
 
 class Drill:
@@ -113,10 +115,13 @@ class Drill:
     def until_over(self, limit_s: float) -> State:
         """Wait until the run came to an end, as `status` sees it."""
 
+        asked = time.monotonic()
+
         def over() -> bool:
-            if self.state.state in (QUEUED, RUNNING):
-                time.sleep(0.5)
+            nonlocal asked
+            if time.monotonic() - asked > ASK_S:
                 self.jobs("status")
+                asked = time.monotonic()
             return self.state.state not in (QUEUED, RUNNING)
 
         until(over, limit_s, "the end of the run")

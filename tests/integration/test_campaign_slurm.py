@@ -169,7 +169,7 @@ def test_cancelling_ends_the_waiting_too(drill: Drill) -> None:
 @pytest.mark.long
 def test_the_time_limit_is_no_end(drill: Drill) -> None:
     drill.site(f'scratch = "{drill.base / "scratch"}"', 'time = "1"', "warning_s = 40")
-    drill.experiment(nodes=2, steps=161)
+    drill.experiment(nodes=2, steps=321)
     drill.submit()
     assert drill.until_over(300).state == DONE
     assert drill.state.attempts > 1
