@@ -182,9 +182,10 @@ class Leg:
     def _save(self, generation: int, step: int, directory: Path) -> list[Written]:
         assert self.strategy is not None
         if self._state_bytes is None:
-            began = clock()  # planned once in a training's life, so a short run must not pay for it
+            began = clock()
             self._state_bytes = self.strategy.prepare()
-            self._paused_ns += clock() - began
+            if self.run.settings.barrier != "none":  # planned once in a training's life, which is longer than a run
+                self._paused_ns += clock() - began
         self.faults.at("before_save", generation)
         peak_reason = process_io.reset_peak()
         before = process_io.read()

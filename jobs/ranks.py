@@ -28,6 +28,8 @@ KILLED = re.compile(
     r"process\s+rank\s+(\d+)\s+with\s+PID\s+\d+\s+on\s+node\s+(\S+)\s+exited\s+on\s+signal\s+(\d+)"
 )
 EXITED = re.compile(r"Process name: \[.*?,\s*(\d+)\]\s+Exit code:\s+(\d+)")
+ABORTED = re.compile(r"process\s+rank\s+(\d+)\s+with\s+PID\s+\d+\s+on\s+node\s+(\S+)\s+calling\s+\"abort\"")
+"""What a rank does whose connection to another one broke: the one that broke it said nothing."""
 LOST = re.compile(r"Remote daemon:\s+\[.*\]\s+on\s+node\s+(\S+)|srun: error: Node failure on (\S+)")
 NODE_LOST = "node lost"
 """Cause of an end that the run is not to blame for: it can go on elsewhere."""
@@ -179,6 +181,8 @@ def _died(job: Job, leg: LegDir, seen: list[RankView], status: int) -> Ending:
     if exited := EXITED.search(said):
         first, code = seen[int(exited[1])], int(exited[2])
         return _ended_by(leg, first, node_of(job, first), f"left with exit status {code}", f"exit {code}")
+    if aborted := ABORTED.search(said):
+        return _broken(job, leg, seen, int(aborted[1]), aborted[2])
     silent = [v for v in seen if v.end is None] or [v for v in seen if not v.ok]
     begun = any(v.records for v in seen)
     if not silent or not begun:
@@ -190,6 +194,18 @@ def _died(job: Job, leg: LegDir, seen: list[RankView], status: int) -> Ending:
     vanished = first.end is None
     what = f"left no closing line (the launcher's status is {status})" if vanished else "did not finish"
     return _ended_by(leg, first, node_of(job, first), what, "vanished" if vanished else "terminated")
+
+
+def _broken(job: Job, leg: LegDir, seen: list[RankView], witness: int, host: str) -> Ending:
+    """A rank died and the launcher names only one that noticed: the silent ones are all that can be said."""
+    silent = [v for v in seen if v.end is None and v.rank != witness]
+    first = silent[0] if len(silent) == 1 else None
+    which = ", ".join(str(v.rank) for v in silent) or "none"
+    reason = (
+        f"a rank died in leg {leg.name}: {_who(witness, node_of(job, seen[witness]) or host)} "
+        f"saw its connection break; ranks without a closing line: {which}"
+    )
+    return Ending(reason, first.rank if first else None, node_of(job, first) if first else None, "vanished")
 
 
 def _ended_by(leg: LegDir, seen: RankView, node: str | None, what: str, cause: str | None) -> Ending:

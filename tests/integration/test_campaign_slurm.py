@@ -226,7 +226,12 @@ def test_a_rank_killed_in_mid_save_is_named(drill: Drill) -> None:
     drill.until_saved(2)
     os.kill(drill.start(5).pid, signal.SIGKILL)
     state = drill.until_over(60)
-    assert (state.state, state.rank, state.node, state.cause) == (FAILED, 5, "node3", "SIGKILL")
+    assert state.state == FAILED
+    if state.cause == "SIGKILL":
+        assert (state.rank, state.node) == (5, "node3")
+    else:  # another rank noticed before the launcher did, and only that one is named by it
+        assert state.cause == "vanished"
+        assert re.search(r"saw its connection break; ranks without a closing line: .*\b5\b", str(state.reason))
     drill.nothing_left()
     drill.completes("--retry")
 

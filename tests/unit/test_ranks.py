@@ -76,6 +76,28 @@ def test_a_signal_is_read_from_what_either_open_mpi_says(tmp_path: Path, message
     assert (found.rank, found.node, found.cause) == (2, "virtual002", "SIGKILL")
 
 
+ABORT = (
+    'prterun has exited due to process rank 3 with PID 5361 on node n4 calling\n"abort". This may have caused other '
+    "processes in the application to be\nterminated by signals sent by prterun (as reported here)."
+)
+
+
+def test_a_rank_that_noticed_a_broken_connection_is_not_the_one_that_died(tmp_path: Path) -> None:
+    one = verdict(tmp_path / "one", [end("terminated"), end("terminated"), None, None], status=14, output=ABORT)
+    assert (one.rank, one.cause) == (2, "vanished")
+    several = verdict(tmp_path / "several", [None, end("terminated"), None, None], status=14, output=ABORT)
+    assert (several.rank, several.cause) == (None, "vanished")
+    assert "saw its connection break; ranks without a closing line: 0, 2" in several.reason
+
+
+LOST = "Remote daemon: [prterun-node1-32135@0,3] on node node4"
+
+
+def test_a_lost_node_is_named_and_no_rank_is_blamed(tmp_path: Path) -> None:
+    found = verdict(tmp_path, [None, end("terminated")], status=0, output=f"PRTE has lost communication\n  {LOST}\n")
+    assert (found.cause, found.node, found.rank) == ("node lost", "node4", None)
+
+
 @pytest.mark.parametrize("name", ["[prterun-vm-15401@1,1]", "[[4711,1],1]"])
 def test_an_exit_status_is_read_from_what_either_open_mpi_says(tmp_path: Path, name: str) -> None:
     said = f"  Process name: {name}\n  Exit code:    3\n"
