@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from hpcckpt.errors import TraceError
-from hpcckpt.rundir import FAILED, INTERRUPTED, QUEUED, RUNNING, RunDir, State, read_json, write_json
+from hpcckpt.rundir import DONE, FAILED, INTERRUPTED, QUEUED, RUNNING, RunDir, State, read_json, write_json
 from jobs import slurm
 from jobs.campaign import Campaign
 from jobs.site import Site
@@ -74,6 +74,8 @@ def look(owner: Campaign, site: Site) -> View:
         run_dir = owner.run_dir(run_id)
         known = handed(run_dir)
         job = jobs.get(known.job_id) if known else by_script.get(str(run_dir.script))
+        if before.state in (DONE, FAILED):
+            continue  # its driver is done with it; a job that Slurm still cleans up behind it starts nothing more
         if job is not None and known is None and not _has_input(run_dir, job):
             view.orphans[run_id] = job
         elif job is not None:

@@ -324,3 +324,12 @@ def test_a_silent_slurm_says_nothing_about_jobs_being_gone(
     assert main(["cancel"]) == ExitCode.REFUSED
     assert "Slurm still has jobs" in capsys.readouterr().err
     assert {run_dir.read_state().state for run_dir in run_dirs(base)} == {QUEUED}
+
+
+def test_a_failed_run_is_repeated_though_its_job_is_still_cleaned_up(base: Path) -> None:
+    submit(base)
+    first = run_dirs(base)[0]
+    first.write_state(state=RUNNING)
+    first.write_state(state=FAILED, reason="planted")
+    assert submit(base, "--retry") == ExitCode.OK
+    assert len(calls(base / "slurm", "sbatch")) == 4
