@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import socket
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,13 @@ from jobs.private_slurm.layout import LONGEST_SOCKET, SOCKET_LIMIT, Layout, Shap
 
 def state(accounting: bool = True) -> State:
     return State(shape=Shape(nodes=3, cpus=2, accounting=accounting), port=21000, first_job=5, boot="b")
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """A folder with a short name, whatever the temporary folder is called: sockets lie below it."""
+    with tempfile.TemporaryDirectory(prefix="hpc-", dir="/tmp") as folder:
+        yield Path(folder)
 
 
 @pytest.fixture
