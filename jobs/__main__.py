@@ -223,7 +223,7 @@ def _look_ahead(plan: Plan) -> None:
 def _go_slurm(plan: Plan, owner: Campaign, exists: bool, options: argparse.Namespace) -> int:
     """Give what is left to Slurm; with --wait, stay until it is done."""
     most = options.max_queued if options.max_queued is not None else plan.site.max_queued
-    view = reconcile.settle(owner, plan.site) if exists else reconcile.View()
+    view = reconcile.settle_when_clear(owner, plan.site) if exists else reconcile.View()
     if not view.answered:
         raise SubmitError(f"campaign {owner.name}: squeue does not answer, so its jobs are not known; try again")
     if view.orphans:  # they wait for an input that nobody will write any more

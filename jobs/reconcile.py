@@ -20,6 +20,10 @@ from jobs.campaign import Campaign
 from jobs.site import Site
 from jobs.slurm import Queued
 
+COMPLETING = "COMPLETING"
+CLEANING_S = 60.0
+PAUSE_S = 1.0
+
 
 class Handed(msgspec.Struct, frozen=True, kw_only=True):
     """What `submission.json` holds: the run is in a batch system's hands."""
@@ -60,6 +64,18 @@ def settle(owner: Campaign, site: Site) -> View:
     """Look, and mark what vanished; needs the campaign's lock."""
     view = look(owner, site)
     mark(owner, site, view)
+    return view
+
+
+def settle_when_clear(owner: Campaign, site: Site) -> View:
+    """The same, once no job of an interrupted run is being cleaned up: before that nobody knows if it starts again."""
+    end = time.monotonic() + CLEANING_S
+    while (view := settle(owner, site)).answered and time.monotonic() < end:
+        states = owner.states()
+        unclear = [r for r, job in view.queued.items() if job.state == COMPLETING and states[r].state == INTERRUPTED]
+        if not unclear:
+            break
+        time.sleep(PAUSE_S)
     return view
 
 
