@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import signal
 import time
-from pathlib import Path
 
 from hpcckpt.errors import ExitCode, SubmitError
 from hpcckpt.experiment import Job
-from hpcckpt.rundir import DONE, INTERRUPTED, QUEUED, RUNNING, RunDir, State, read_json, write_bytes, write_json
-from jobs import campaign, preflight, process, reconcile, render, slurm
+from hpcckpt.rundir import DONE, INTERRUPTED, QUEUED, RUNNING, State, read_json, write_bytes, write_json
+from jobs import campaign, process, reconcile, render, slurm
 from jobs.campaign import Campaign
 from jobs.progress import Durations, Report, describe
 from jobs.site import Site
-from jobs.submission import result, script
+from jobs.submission import discard, result, script
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 LOOK_S = 1.0
@@ -158,7 +157,7 @@ def cancel(owner: Campaign, site: Site, report: Report) -> None:
         if state.state in (QUEUED, RUNNING):
             run_dir.write_state(state=INTERRUPTED, reason="cancelled", cause="cancelled", ended=time.time())
         if state.state in (QUEUED, RUNNING, INTERRUPTED):
-            _discard(owner, run_dir)
+            discard(owner, run_dir)
 
 
 def _gone(site: Site, job_ids: set[str]) -> bool:
@@ -170,12 +169,6 @@ def _gone(site: Site, job_ids: set[str]) -> bool:
             return True
         time.sleep(LOOK_S)
     return False
-
-
-def _discard(owner: Campaign, run_dir: RunDir) -> None:
-    job = owner.job(run_dir.path.name)
-    if job is not None and not job.run.settings.keep_files:
-        preflight.remove_tree(Path(job.scratch))
 
 
 def outcome_lines(view: reconcile.View, states: dict[str, State]) -> dict[str, str]:

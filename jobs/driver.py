@@ -26,6 +26,7 @@ from hpcckpt.tracing.io.base import IoTracer, choose
 from jobs import launchers, preflight, process, ranks, render
 from jobs.launch import STOP_GRACE_S, Launch, Request
 from jobs.restarts import Sequel
+from jobs.site import python_of
 
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 STOPPING_S = 20.0
@@ -240,7 +241,7 @@ class Attempt:
 
     def _prepare(self, job: Job) -> None:
         preflight.check(Path(job.scratch), [job.run])
-        self.python = _python(job)
+        self.python = python_of(job.site, job.run.point.framework)
         self.launcher = launchers.find(job.site["launcher"], self.python)
         self.tracer, _ = choose(job.tracer, job.site.get("darshan_lib"), os.environ)
         Path(job.scratch).mkdir(parents=True, exist_ok=True)
@@ -347,10 +348,3 @@ def _check_job(paths: RunDir) -> None:
         return  # not noted yet
     if mine is not None and given != mine:
         raise RunError(f"{paths.path}: given to Slurm job {given}; this is job {mine}, and leaves it alone")
-
-
-def _python(job: Job) -> str | None:
-    """The Python of this run's framework, as the site names it."""
-    pythons, framework = job.site.get("pythons", {}), job.run.point.framework
-    found = pythons.get(framework) or pythons.get(framework.partition("_")[0]) or job.site.get("python")
-    return str(found) if found else None

@@ -276,6 +276,11 @@ def _tail(path: Path) -> str:
         return ""
 
 
+def last_line(path: Path) -> str | None:
+    """The last line of an output that holds anything; None where there is none."""
+    return next((line.strip() for line in reversed(_tail(path).splitlines()) if line.strip()), None)
+
+
 def _last_words(said: str) -> str:
     """The last line with a word in it: launchers frame their messages with dashes."""
     return "".join(f": {line}" for line in _worded(said)[-1:])

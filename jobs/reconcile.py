@@ -15,7 +15,7 @@ import msgspec
 
 from hpcckpt.errors import TraceError
 from hpcckpt.rundir import DONE, FAILED, INTERRUPTED, QUEUED, RUNNING, RunDir, State, read_json, write_json
-from jobs import slurm
+from jobs import ranks, slurm
 from jobs.campaign import Campaign
 from jobs.site import Site
 from jobs.slurm import Queued
@@ -140,8 +140,4 @@ def _close(run_dir: RunDir, job_id: str, said: str | None) -> None:
 
 def _last_line(log: Path) -> str:
     """What the job's own output ends with."""
-    try:
-        lines = (log / "job.log").read_text(errors="replace").splitlines()
-    except OSError:
-        lines = []
-    return next((line.strip() for line in reversed(lines) if line.strip()), f"no output in {log}")
+    return ranks.last_line(log / "job.log") or f"no output in {log}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -95,7 +96,14 @@ class Site(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def python_of(self, framework: str) -> str | None:
         """The Python of a framework's ranks; None: the one that submits."""
-        return self.pythons.get(framework) or self.pythons.get(framework.partition("_")[0]) or self.python
+        return python_of(msgspec.structs.asdict(self), framework)
+
+
+def python_of(site: Mapping[str, Any], framework: str) -> str | None:
+    """The same of a site as plain data, which is what a run directory holds."""
+    pythons = site.get("pythons", {})
+    found: str | None = pythons.get(framework) or pythons.get(framework.partition("_")[0]) or site.get("python")
+    return found
 
 
 def load(name: str) -> Site:

@@ -205,8 +205,7 @@ def discard(owner: Campaign, run_dir: RunDir) -> None:
 def _last_line(log: Path) -> str:
     """What the newest error output ends with."""
     files = sorted(log.glob("*.err"), key=lambda path: path.stat().st_mtime)
-    lines = files[-1].read_text(errors="replace").split("\n") if files else []
-    return next((line.strip() for line in reversed(lines) if line.strip()), f"no message in {log}")
+    return (ranks.last_line(files[-1]) if files else None) or f"no message in {log}"
 
 
 def result(owner: Campaign) -> ExitCode:

@@ -16,7 +16,7 @@ import pytest
 from hpcckpt.errors import SiteError, SubmitError
 from hpcckpt.experiment import Job, Run
 from hpcckpt.rundir import RunDir
-from jobs import driver, render
+from jobs import render
 from jobs import site as sites
 from jobs.site import Site, load
 from tests.support import make_run
@@ -195,7 +195,7 @@ def test_each_framework_has_its_own_python_where_the_site_says_so(framework: str
     pythons = {"chainer": "/old", "tensorflow_horovod": "/tf"}
     site = msgspec.structs.replace(CLUSTER, python="/usual", pythons=pythons)
     assert site.python_of(framework) == python
-    assert driver._python(job_of(site, point=make_run(framework=framework).point)) == python
+    assert sites.python_of(job_of(site).site, framework) == python
 
 
 @pytest.mark.parametrize("odd", ['"', "'", "#", "%", "\\"])
