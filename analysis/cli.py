@@ -25,7 +25,7 @@ import analysis
 from analysis import laws
 from analysis.collect import collect
 from analysis.finding import Finding
-from analysis.in_short import Measure
+from analysis.in_short import Measure, in_short
 from analysis.locate import newest_campaign
 from analysis.printing import print_view
 from analysis.tables import Tables
@@ -83,6 +83,10 @@ class Question(ABC):
     @abstractmethod
     def views(self, answer: Answer) -> list[View]:
         """The rows as tables for a person, on the terminal and in the report."""
+
+    def in_short(self, answer: Answer) -> str:
+        """The answer in one sentence; empty where the rows give none."""
+        return in_short(self.measures, answer.rows)
 
     def drawings(self, answer: Answer) -> list[Drawing]:
         """The figures of the answer, the main one first; none where there is nothing to draw."""

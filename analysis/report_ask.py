@@ -14,7 +14,6 @@ import msgspec
 
 from analysis.cli import Answer, Question, parser, questions
 from analysis.finding import LEVELS, Finding, Level, counted, worst
-from analysis.in_short import in_short
 from analysis.report_impact import worst_of
 from analysis.tables import Tables
 from analysis.view import Drawing, View
@@ -105,7 +104,7 @@ def ask(kind: type[Question], tables: Tables, pool_commits: bool, draw: bool = T
     answer = asked.attempt("the answer", lambda: question.answer(tables, pool_commits), None)
     asked.answer = answer
     if answer is not None:
-        asked.short = asked.attempt("the answer in short", lambda: in_short(kind.measures, answer.rows), "")
+        asked.short = asked.attempt("the answer in short", lambda: question.in_short(answer), "")
     if answer is not None and draw:
         asked.views = asked.attempt("the tables", lambda: _checked(question.views(answer)), [])
         asked.drawings = asked.attempt("the figures", lambda: question.drawings(answer), [])

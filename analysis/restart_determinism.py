@@ -16,7 +16,7 @@ import polars as pl
 from analysis.cli import Answer, Question, main
 from analysis.restart_claims import findings, paper
 from analysis.restart_rows import KINDS, PARTS, PLACE
-from analysis.restart_show import views
+from analysis.restart_show import in_short, views
 from analysis.tables import Tables
 from analysis.view import View
 from hpcckpt import registry
@@ -52,6 +52,9 @@ class RestartDeterminism(Question):
             left_out=list(tables.left_out.iter_rows(named=True)),
             notes=[METHOD if rows else NOTHING],
         )
+
+    def in_short(self, answer: Answer) -> str:
+        return in_short(answer.rows)
 
     def views(self, answer: Answer) -> list[View]:
         return views(answer.rows)

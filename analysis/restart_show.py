@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,32 @@ LEFT = [
     "framework", "strategy", "format", "switches", "run to run", "restart", "cause", "other ranks", "GPUs", *KINDS,
     "largest part",
 ]  # fmt: skip
+
+
+def in_short(rows: Sequence[Row]) -> str:
+    """One sentence over all rows without planted faults; empty where nothing was compared."""
+    judged = [row for row in rows if not row["faults"]]
+    repeated = [row for row in judged if row["again_legs"]]
+    restarted = [row for row in judged if row["restart_legs"]]
+    parts = []
+    if repeated:
+        same, fewest = _all_exact(repeated, "again"), min(row["again_legs"] for row in repeated)
+        parts.append(
+            f"training repeats bit by bit in {len(same)} of {counted(len(repeated), 'configuration')} "
+            f"({counted(fewest, 'repeat')} or more)"
+        )
+    if restarted:
+        same = _all_exact(restarted, "restart")
+        parts.append(f"a restart is exact in {len(same)} of {len(restarted)}")
+        causes = Counter(_cause(row).removesuffix(" (transplant)") for row in restarted if row not in same)
+        if causes:
+            parts.append(f"the others differ by {', '.join(f'{cause} ({n})' for cause, n in causes.most_common())}")
+    text = "; ".join(parts)
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
+
+
+def _all_exact(rows: Sequence[Row], name: str) -> list[Row]:
+    return [row for row in rows if row[f"{name}_exact"] == row[f"{name}_legs"]]
 
 
 def views(rows: Sequence[Row]) -> list[View]:

@@ -17,8 +17,8 @@ import pytest
 
 from analysis.collect import collect
 from hpcckpt.errors import ExitCode
-from hpcckpt.records import Resumed, Save, Start, Step
-from hpcckpt.rundir import DONE, FAILED, INTERRUPTED, QUEUED, RUNNING
+from hpcckpt.records import RestartReport, Resumed, Save, Start, Step
+from hpcckpt.rundir import DONE, FAILED, INTERRUPTED, QUEUED, RUNNING, read_json
 from jobs.private_slurm.cluster import Cluster
 from tests.integration.slurm_drill import Drill
 from tests.slurm import remove, root, start, until
@@ -149,6 +149,39 @@ def test_a_requeue_from_outside_goes_on_and_is_counted_once(drill: Drill) -> Non
     assert tables.saves["generation"].to_list() == list(range(generation + 1, 20))
     assert any("went on after an interruption" in flag for flag in tables.runs["flags"][0])
     assert tables.runs["overhead_s"].to_list() == [None]
+    drill.nothing_left()
+
+
+RESTART = """
+[settings.restart]
+stop = 10
+elsewhere = [2]
+[[faults]]
+rank = 0
+at = "step"
+action = "sleep"
+seconds = 0.2
+leg = "reference"
+"""
+
+
+def test_a_test_of_restart_that_is_cut_off_twice_compares_whole_legs(drill: Drill) -> None:
+    drill.experiment(nodes=2, steps=21, more=RESTART)
+    drill.submit()
+    drill.until(lambda: len(drill.records(Step, leg=drill.run_dir.leg("reference"))) > 3, 60, "steps of the reference")
+    drill.cluster.run("scancel", "--signal=USR2", "--batch", drill.job_id)
+    until(lambda: drill.state.attempts == 2, 60, "the second start")
+    drill.until_saved(2)
+    drill.cluster.run("scontrol", "requeue", drill.job_id)
+    until(lambda: drill.state.attempts == 3, 60, "the third start")
+    assert drill.until_over(120).state == DONE
+    found: RestartReport = read_json(drill.run_dir.restart, RestartReport)
+    assert [(each.leg, each.exact, each.points) for each in found.comparisons] == [
+        ("again", True, 21), ("train", True, 11), ("restored", True, 11), ("elsewhere-2", True, 1),
+    ]  # fmt: skip
+    assert len(drill.run_dir.leg("reference").earlier()) == len(drill.train.earlier()) == 1
+    assert not drill.records(Resumed), "the leg began anew: going on would be the restart that is tested"
+    assert not Path(drill.job.scratch).exists()
     drill.nothing_left()
 
 

@@ -104,6 +104,17 @@ def test_a_restart_that_differs_is_explained_by_a_transplant() -> None:
     assert claims["RD06"].verdict == "supports" and claims["RD06"].sentence.endswith("on 4 ranks none (cpu)")
 
 
+def test_the_answer_in_one_sentence() -> None:
+    odd = leg("restored", "restart", False, run="c/r2", cure=["buffer", "rng"], cause="rng", strategy="single_writer")
+    planted = leg("restored", "restart", False, run="c/r3", faults="rank 0 ...", cause="optimizer")
+    question = RestartDeterminism()
+    assert question.in_short(question.answer(tables(*exact_run(), odd, planted))) == (
+        "Training repeats bit by bit in 1 of 1 configuration (20 repeats or more); a restart is exact in 1 of 2; "
+        "the others differ by buffer + rng (1)."
+    )
+    assert question.in_short(question.answer(tables())) == ""
+
+
 def test_one_rank_alone_does_not_contradict_the_paper() -> None:
     alone = leg("restored", "restart", ranks=1, nodes=1)
     many = leg("restored", "restart", False, run="c/r2")
