@@ -90,14 +90,17 @@ def _legend(figure: Figure, width: float) -> int:
     return -(-len(found) // columns)
 
 
-def bars(labels: Sequence[str], parts: Mapping[str, Sequence[float]], x_label: str, title: str = "") -> Panel:
+def bars(
+    labels: Sequence[str], parts: Mapping[str, Sequence[float]], x_label: str, title: str = "",
+    colours: Mapping[str, str] = KIND_COLOURS,
+) -> Panel:  # fmt: skip
     """Stacked horizontal bars, one per label, the first on top: labels are long."""
 
     def draw(place: Axes) -> None:
         base = [0.0] * len(labels)
         for part, widths in parts.items():
             if any(widths):
-                style: dict[str, Any] = {"color": KIND_COLOURS.get(part, "#555555"), "label": part.replace("_", " ")}
+                style: dict[str, Any] = {"color": colours.get(part, "#555555"), "label": part.replace("_", " ")}
                 place.barh(range(len(labels)), list(widths), 0.7, left=base, **style)
                 base = [left + width for left, width in zip(base, widths, strict=True)]
         _rows(place, labels, x_label, title)

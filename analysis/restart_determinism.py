@@ -16,9 +16,9 @@ import polars as pl
 from analysis.cli import Answer, Question, main
 from analysis.restart_claims import findings, paper
 from analysis.restart_rows import KINDS, PARTS, PLACE
-from analysis.restart_show import in_short, views
+from analysis.restart_show import drawings, in_short, views
 from analysis.tables import Tables
-from analysis.view import View
+from analysis.view import Drawing, View
 from hpcckpt import registry
 from hpcckpt.errors import HpcCkptError
 
@@ -59,6 +59,9 @@ class RestartDeterminism(Question):
     def views(self, answer: Answer) -> list[View]:
         return views(answer.rows)
 
+    def drawings(self, answer: Answer) -> list[Drawing]:
+        return drawings(answer.rows)
+
 
 def _groups(restarts: pl.DataFrame, pool_commits: bool) -> list[list[Row]]:
     """Rows of the table that stand together: planted faults last, each apart."""
@@ -77,7 +80,7 @@ def _row(tables: Tables, legs: Sequence[Row]) -> Row:
     of_runs = tables.carried.filter(pl.col("run").is_in(evidence))
     return {
         "group": _title(first),
-        **{name: first[name] for name in (*GROUP, "virtual_nodes", "stop", "steps")},
+        **{name: first[name] for name in (*GROUP, *SEPARATE, "virtual_nodes", "stop", "steps")},
         "runs": len(runs),
         "evidence": evidence,
         **_verdict("again", [leg for leg in legs if leg["about"] == "run_to_run"]),

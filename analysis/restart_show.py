@@ -9,14 +9,15 @@ from typing import Any
 from analysis.figures import MECHANISM
 from analysis.finding import counted
 from analysis.restart_claims import where
+from analysis.restart_figure import drawings as figures
 from analysis.restart_rows import KINDS, PARTS, PLACE
-from analysis.view import Reasons, View, number
+from analysis.view import TEXTS, Drawing, Reasons, View, number, told_apart
 
 Row = dict[str, Any]
 SHORT = {"not_applicable": "-", "unchanged": "same anyway"}
 LEFT = [
-    "framework", "strategy", "format", "switches", "run to run", "restart", "cause", "other ranks", "GPUs", *KINDS,
-    "largest part",
+    "framework", "strategy", "format", "switches", *TEXTS, "run to run", "restart", "cause", "other ranks", "GPUs",
+    *KINDS, "largest part",
 ]  # fmt: skip
 
 
@@ -55,16 +56,50 @@ def views(rows: Sequence[Row]) -> list[View]:
     return found
 
 
+def drawings(rows: Sequence[Row]) -> list[Drawing]:
+    """The same for the eye."""
+    places: dict[str, list[Row]] = {}
+    for row in rows:
+        places.setdefault(_place(row), []).append(row)
+    maps = {place: dict(zip(_labels(here), map(_cells, here), strict=True)) for place, here in places.items()}
+    timed = {place: [row for row in here if row["restart_s"] is not None] for place, here in places.items()}
+    return figures(maps, {place: dict(zip(_labels(here), here, strict=True)) for place, here in timed.items() if here})
+
+
+def _cells(row: Row) -> list[str]:
+    """The verdicts of a row in its place of the map; reasons for what was not measured stand in the tables."""
+    reasons = Reasons()
+    heads = [_verdict(row, "again", reasons), _verdict(row, "restart", reasons), _elsewhere(row, reasons)]
+    carried: list[str] = [row[f"carried_{kind}"] or "n.m." for kind in KINDS]
+    kinds = [SHORT.get(said, said) for said in carried]
+    return ["n.m." if text.startswith("n.m.") else text for text in (*heads, *kinds)]
+
+
 def _place(row: Row) -> str:
     planted = f"; planted faults: {row['faults']}" if row["faults"] else ""
     killed = "" if row["killed"] is None else f"; rank {row['killed']} killed in a save"
-    machine = f"; {MECHANISM}: virtual nodes" if row["virtual_nodes"] else ""
-    return f"{counted(row['ranks'], 'rank')} on {row['device']}, {row['model']}{killed}{planted}{machine}"
+    machine = f"; {MECHANISM}" if row["virtual_nodes"] else ""
+    head = f"{counted(row['ranks'], 'rank')} on {row['device']}, {row['model']} with {row['optimizer']}"
+    return f"{head}, {'durable' if row['durable'] else 'buffered'}{killed}{planted}{machine}"
 
 
 def _names(rows: Sequence[Row]) -> dict[str, list[str]]:
-    names = {"framework": "framework", "strategy": "strategy", "format": "format", "switches": "determinism"}
-    return {title: [str(row[name]) for row in rows] for title, name in names.items()}
+    """Columns that name the rows of a place, so that no two have the same."""
+    found = told_apart(("framework", "strategy", "format", "determinism"), rows)
+    return {"switches" if title == "determinism" else title: texts for title, texts in found.items()}
+
+
+def _labels(rows: Sequence[Row]) -> list[str]:
+    """The same in one text each; switches that are as usual go without saying."""
+    named = {title.replace("\n", " "): texts for title, texts in _names(rows).items()}
+    plain = {title: named.pop(title) for title in ("framework", "strategy", "format")}
+    heads = [f"{framework} {strategy}, {format_}" for framework, strategy, format_ in zip(*plain.values(), strict=True)]
+    for title, texts in named.items():
+        heads = [
+            head if (title, text) == ("switches", "default") else f"{head}, {title} {text}"
+            for head, text in zip(heads, texts, strict=True)
+        ]
+    return heads
 
 
 def _verdicts(place: str, rows: Sequence[Row]) -> View:

@@ -115,6 +115,22 @@ def test_the_answer_in_one_sentence() -> None:
     assert question.in_short(question.answer(tables())) == ""
 
 
+def test_the_figures_show_each_place_and_tell_equal_names_apart() -> None:
+    odd = leg("restored", "restart", False, True, run="c/r2", conditions="y", commit="c9")
+    question = RestartDeterminism()
+    answer = question.answer(tables(*exact_run(), odd, leg("restored", "restart", run="c/r3", ranks=2)))
+    found = {drawing.name: drawing for drawing in question.drawings(answer)}
+    assert list(found) == ["map", "map-2", "times", "times-2"]
+    (place,) = found["map-2"].figure.axes
+    texts = {text.get_text() for text in place.texts}
+    assert {"exact 20/20", "exact 1/1", "trains\nexactly 1/1", "2: exact 1/1", "n.m.", "saved"} <= texts
+    labels = [label.get_text() for label in place.get_yticklabels()]
+    names = "pytorch_ddp torch_dcp, dcp, conditions"
+    assert labels == [f"{names} x", f"{names} y"]
+    shown = [view.columns["conditions"] for view in question.views(answer) if "4 ranks" in view.title]
+    assert shown == [["x", "y"]] * 3
+
+
 def test_one_rank_alone_does_not_contradict_the_paper() -> None:
     alone = leg("restored", "restart", ranks=1, nodes=1)
     many = leg("restored", "restart", False, run="c/r2")
