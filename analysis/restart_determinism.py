@@ -14,6 +14,7 @@ from typing import Any
 import polars as pl
 
 from analysis.cli import Answer, Question, main
+from analysis.finding import counted
 from analysis.restart_claims import findings, paper
 from analysis.restart_rows import KINDS, PARTS, PLACE
 from analysis.restart_show import drawings, in_short, views
@@ -87,7 +88,7 @@ def _row(tables: Tables, legs: Sequence[Row]) -> Row:
         **_verdict("saving", [leg for leg in legs if leg["about"] == "saving"]),
         **_verdict("restart", [leg for leg in legs if leg["about"] == "restart"]),
         **_verdict("elsewhere", [leg for leg in legs if leg["about"] == "elsewhere"]),
-        "elsewhere_ranks": sorted({leg["leg_ranks"] for leg in legs if leg["about"] == "elsewhere"}),
+        "elsewhere_ranks": sorted({leg["leg_ranks"] for leg in legs if _compared_elsewhere(leg)}),
         "transplants": sorted({leg["leg"] for leg in legs if leg["about"] == "transplant"}),
         "cure": _agreed(run["cure"] for run in runs),
         "known": _known(first["framework"]),
@@ -98,11 +99,15 @@ def _row(tables: Tables, legs: Sequence[Row]) -> Row:
     }
 
 
+def _compared_elsewhere(leg: Row) -> bool:
+    return leg["about"] == "elsewhere" and leg["exact"] is not None
+
+
 def _title(row: Row) -> str:
     killed = "" if row["killed"] is None else f", rank {row['killed']} killed in a save"
     planted = f", planted faults: {row['faults']}" if row["faults"] else ""
     head = f"{row['framework']}, {row['strategy']}, {row['format']}, {row['model']} with {row['optimizer']}"
-    return f"{head}, {row['ranks']} ranks on {row['device']}, switches {row['determinism']}{killed}{planted}"
+    return f"{head}, {counted(row['ranks'], 'rank')} on {row['device']}, switches {row['determinism']}{killed}{planted}"
 
 
 def _verdict(name: str, legs: Sequence[Row]) -> Row:

@@ -62,8 +62,12 @@ class Comm:
         """`value` of every rank on `root`, None elsewhere."""
         return [value]
 
-    def gather_within(self, value: Any, root: int) -> list[Any] | None:
-        """`value` of every rank that names the same `root`, on that root; None elsewhere."""
+    def gather_within(self, value: Any, root: int, division: str) -> list[Any] | None:
+        """`value` of every rank that names the same `root`, on that root; None elsewhere.
+
+        A `division` of the ranks among roots has a name, and is the same in all calls that name it. Its first call is
+        a collective of all ranks; later ones are each group's own.
+        """
         return [value]
 
     def bcast(self, value: Any, root: int = 0) -> Any:
@@ -109,7 +113,7 @@ class MpiComm(Comm):
             )
         self._mpi = MPI
         self._world = MPI.COMM_WORLD.Dup()
-        self._groups: dict[int, Any] = {}
+        self._groups: dict[str, Any] = {}
         self.thread_level = "multiple"
         self.rank = self._world.Get_rank()
         self.size = self._world.Get_size()
@@ -142,12 +146,10 @@ class MpiComm(Comm):
         gathered: list[Any] | None = self._world.gather(value, root=root)
         return gathered
 
-    def gather_within(self, value: Any, root: int) -> list[Any] | None:
-        if (
-            root not in self._groups
-        ):  # the first time is a collective of all ranks; later ones are the group's
-            self._groups[root] = self._world.Split(color=root, key=0 if self.rank == root else 1 + self.rank)
-        gathered: list[Any] | None = self._groups[root].gather(value, root=0)
+    def gather_within(self, value: Any, root: int, division: str) -> list[Any] | None:
+        if division not in self._groups:
+            self._groups[division] = self._world.Split(color=root, key=0 if self.rank == root else 1 + self.rank)
+        gathered: list[Any] | None = self._groups[division].gather(value, root=0)
         return gathered
 
     def bcast(self, value: Any, root: int = 0) -> Any:

@@ -94,7 +94,7 @@ def _remove_unfinished(leg: Leg) -> None:
     """What a save left that was cut off stands where the next save will write."""
     assert leg.strategy is not None
     leg.comm.settle()
-    if leg.comm.rank == 0 and not leg.strategy.one_directory:
+    if leg.comm.rank == leg.reader and not leg.strategy.one_directory:
         later = leg.run.settings.steps  # no leg has more generations than steps
         for generation in range(leg.first_generation, leg.first_generation + later):
             shutil.rmtree(leg.directory(generation), ignore_errors=True)

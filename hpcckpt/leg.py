@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from time import process_time_ns
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -69,6 +71,9 @@ class Leg:
     first_generation: int = 0
     last_step: int | None = None
     """Index of the last step; None: of the run's last one."""
+    reader: int = 0
+    """Rank that makes, prunes and reads the directories that this rank writes to: the first of its host where nodes
+    write to disks of their own."""
     watch: Watch | None = None
     """In a test of restart: compares all that the rank holds, at every step."""
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -162,7 +167,7 @@ class Leg:
     def _checkpoint(self, step: int) -> None:
         generation = self.first_generation + len(self.generations)
         directory = self.directory(generation)
-        if self.strategy and self.comm.rank == 0:
+        if self.strategy and self.comm.rank == self.reader:
             directory.mkdir(exist_ok=self.strategy.one_directory)
         written = self._save(generation, step, directory) if self.strategy else self._stand_in(generation)
         self.generations.append(generation)
@@ -253,7 +258,7 @@ class Leg:
         keep = self.run.settings.keep
         if (
             self.strategy is None
-            or self.comm.rank != 0
+            or self.comm.rank != self.reader
             or self.strategy.one_directory
             or self.strategy.refers_back
         ):
@@ -282,26 +287,39 @@ class Leg:
             raise RunError(f"parameters differ between ranks after step {step}: ranks {odd} against rank 0")
 
     def gather_rows(self) -> list[dict[str, Any]] | None:
-        """The inventory of all ranks, on rank 0."""
+        """The inventory of all ranks, on rank 0, once the readers have verified what they reach. A collective."""
         inventory.fill_sizes(self.rows, self.root)
-        gathered = self.comm.gather(self.rows)
+        parts = self.comm.gather_within(self.rows, self.reader, "readers")
+        here = [row for part in parts or [] for row in part]
+        holders = Counter(chain(*self.comm.allgather(list({row["generation"] for row in here}))))
+        if parts is not None:
+            self._verify(here, holders)
+        gathered = self.comm.gather(here)
         return None if gathered is None else [row for part in gathered for row in part]
 
-    def verify(self, everything: list[dict[str, Any]]) -> None:
-        """Law 4: what is read back equals what was saved. Rank 0, after the last step."""
-        if self.strategy is None or not self.generations:
+    def _verify(self, reached: list[dict[str, Any]], holders: Mapping[int, int]) -> None:
+        """Law 4: what is read back equals what was saved.
+
+        `reached`: rows of the files that this reader sees; `holders`: how many readers see files of a generation.
+        """
+        if self.strategy is None:
             return
-        wanted = {"all": self.generations, "ends": [self.generations[0], self.generations[-1]], "none": []}
+        wanted = {"all": self.generations, "ends": [*self.generations[:1], *self.generations[-1:]], "none": []}
         chosen = set(wanted[self.run.settings.verify])
         for generation in self.generations:
-            saved = [row for row in everything if row["generation"] == generation]
+            saved = [row for row in reached if row["generation"] == generation]
             directory = self.directory(generation)
             if generation not in chosen:
                 self._not_verified(generation, f"not verified: verify = {self.run.settings.verify}")
-            elif not saved or saved[0]["digest"] is None:
+            elif not saved:
+                if self.comm.rank == 0 and not holders[generation]:
+                    self._not_verified(generation, "not verified: nothing was written")
+            elif saved[0]["digest"] is None:
                 self._not_verified(generation, "not verified: barriers are off, so no digests were taken")
-            elif not self.strategy.holds(directory, saved[0]["step"]):
+            elif not any((self.root / file).exists() for file in {row["file"] for row in saved}):
                 self._not_verified(generation, "not verified: pruned")
+            elif holders[generation] > 1 and not self.strategy.reads_alone:
+                self._not_verified(generation, "not verified: it lies on several nodes' disks, and is only read whole")
             else:
                 self._read_back(generation, directory, saved)
 
@@ -311,6 +329,10 @@ class Leg:
     def _read_back(self, generation: int, directory: Path, saved: list[dict[str, Any]]) -> None:
         assert self.strategy is not None
         equal: set[tuple[str, str]] = set()
+        if lost := sorted({row["file"] for row in saved if not (self.root / row["file"]).exists()}):
+            reason = f"cannot be read back: {lost[0]} is gone" + (f" ({len(lost)} files)" if len(lost) > 1 else "")
+            self.trace.add(Verified(generation=generation, equal=False, tensors=0, reason=reason))
+            return
         cached = residency.cached_fraction({self.root / row["file"] for row in saved})
         timed = _Timed(self.strategy.read_back(directory, saved[0]["step"]))
         try:

@@ -149,6 +149,7 @@ def compose(
         strategy = registry.load("hpcckpt.strategies", point.strategy)(
             framework, format_, comm, topology, point.durable
         )
+    hosts = comm.allgather(comm.host)
     leg = Leg(
         run=job.run,
         comm=comm,
@@ -158,6 +159,7 @@ def compose(
         strategy=strategy,
         root=Path(job.scratch) / leg_name,
         node=node,
+        reader=0 if job.site.get("scratch_shared", True) else hosts.index(comm.host),
         stop_requested=stop.exists if comm.rank == 0 else lambda: False,
     )
     _introduce(leg, job, leg_name, images.name, threads, clock())
@@ -198,6 +200,7 @@ def _introduce(leg: Leg, job: Job, leg_name: str, data_name: str, threads: int, 
 def measure(leg: Leg, job: Job, leg_name: str, run_dir: RunDir, born: int) -> None:
     """The leg from its preparations to its inventory."""
     from hpcckpt import host
+    from hpcckpt.cleanup import remove_tree
     from hpcckpt.comm import clock
     from hpcckpt.restart.begin import Birth
     from hpcckpt.tracing.gpu import Sampler
@@ -223,7 +226,7 @@ def measure(leg: Leg, job: Job, leg_name: str, run_dir: RunDir, born: int) -> No
     _list_files(leg, run_dir.leg(leg_name))
     comm.settle()
     if first_here and not (job.site.get("scratch_shared", True) or settings.keep_files or settings.restart):
-        shutil.rmtree(leg.root, ignore_errors=True)  # the driver reaches the disk of its own node only
+        remove_tree(leg.root, above=2)  # the driver reaches the disk of its own node only
 
 
 def _align(leg: Leg) -> None:
@@ -272,7 +275,6 @@ def _list_files(leg: Leg, paths: LegDir) -> None:
 
     rows = leg.gather_rows()
     if rows is not None and leg.strategy:
-        leg.verify(rows)
         inventory.write(paths.inventory, rows)
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from hpcckpt.cleanup import remove_tree
 from hpcckpt.errors import RunError, SpecError, SubmitError, TraceError
 from hpcckpt.experiment import Experiment, Job
 from hpcckpt.rundir import (
@@ -32,7 +33,7 @@ from hpcckpt.rundir import (
     read_json,
     write_json,
 )
-from jobs import preflight, process, ranks
+from jobs import process, ranks
 from jobs.plan import Plan, Skipped
 from jobs.site import Site
 
@@ -280,7 +281,7 @@ def clear(run_dir: RunDir, job: Job, site: Site) -> None:
     shutil.rmtree(run_dir.legs, ignore_errors=True)
     run_dir.manifest.unlink(missing_ok=True)
     run_dir.restart.unlink(missing_ok=True)
-    preflight.remove_tree(Path(job.scratch))
+    remove_tree(Path(job.scratch))
     run_dir.write_state(
         state=QUEUED, reason=None, rank=None, node=None, cause=None, leg=None, driver_pid=None, job_id=None,
         started=None, ended=None, progress=None, standstill=0,

@@ -8,6 +8,7 @@ are started and stopped lives in `launch`, what their files mean in `ranks`.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -18,7 +19,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import msgspec
+
 from hpcckpt import environment
+from hpcckpt.cleanup import remove_tree
 from hpcckpt.errors import HpcCkptError, RunError, TraceError
 from hpcckpt.experiment import Job
 from hpcckpt.rundir import DONE, FAILED, INTERRUPTED, QUEUED, RUNNING, LegDir, RunDir, State, read_json, write_json
@@ -35,6 +39,8 @@ MOST_ATTEMPTS = 5
 """Starts of one run after which a lost node is a failure: a cluster that loses nodes so fast needs a person."""
 MOST_IDLE_STARTS = 3
 """Starts in a row without progress after which a run is given up: its job's time is too short for it."""
+CLEANUP_LIMIT_S = 60.0
+"""For the launch that deletes what lies on nodes' own disks: a node that was lost must not hold the others."""
 REQUEUE = signal.SIGUSR2  # submitit's, shortly before a job is taken away
 
 
@@ -113,6 +119,8 @@ class Attempt:
         self.why: str | None = None
         """Why the run must be started again, where it is not the scheduler that asked."""
         self.timings: dict[str, float] = {}
+        self.prepared = False
+        """Whether it was settled how ranks are started."""
         self.tracer: IoTracer
         self.python: str | None = None
         """Of the ranks; None: the driver's own."""
@@ -140,7 +148,7 @@ class Attempt:
         except HpcCkptError as error:
             ending = ranks.Ending(str(error), cause="refused")
         except Exception as error:
-            self._clean_up()
+            self._clean_up(None)
             kind = type(error).__name__
             self._close(FAILED, ranks.Ending(f"driver: {kind}: {error}", cause=kind))
             raise
@@ -153,7 +161,7 @@ class Attempt:
                 cause="no progress",
             )
         if ending is None or ending.cause != "stopped" or "SLURM_JOB_ID" not in os.environ:
-            self._clean_up()
+            self._clean_up(ending)
         if ending is not None and ending.cause == "stopped":
             return self._close(INTERRUPTED, ending)
         return self._close(FAILED if ending else DONE, ending)
@@ -196,15 +204,32 @@ class Attempt:
         sequel.moments.begin(name)
         return self._leg(job, name, lambda: sequel.moments.end(name))
 
-    def _clean_up(self) -> None:
+    def _clean_up(self, ending: ranks.Ending | None) -> None:
         """Delete the checkpoints, unless they are wanted."""
         try:
             job: Job = read_json(self.paths.run, Job)
         except TraceError:
             return  # nobody knows where they lie
-        if not job.run.settings.keep_files:
-            with self._timed("cleanup"):
-                preflight.remove_tree(Path(job.scratch))
+        if job.run.settings.keep_files:
+            return
+        with self._timed("cleanup"):
+            remove_tree(Path(job.scratch))
+            # A leg that ends well clears its node's disk itself; states of a test of restart outlive their leg.
+            left = job.run.settings.restart is not None or (ending is not None and ending.cause != "stopped")
+            if left and not job.site.get("scratch_shared", True) and self.prepared:
+                self._clean_up_nodes(job)
+
+    def _clean_up_nodes(self, job: Job) -> None:
+        """The same on every node's own disk; what had to stay is said in the log and fails no run."""
+        settings = msgspec.structs.replace(job.run.settings, leg_limit_s=CLEANUP_LIMIT_S)
+        job = msgspec.structs.replace(job, run=msgspec.structs.replace(job.run, settings=settings))
+        leg = self.paths.leg("cleanup")
+        argv, variables = self._command(job, leg, "hpcckpt.cleanup")
+        outcome = Launch(job, leg, Request(leg.path / "stop")).run(argv, variables, Path.cwd())
+        if outcome.ending is None:
+            shutil.rmtree(leg.path)
+        else:
+            print(f"{job.scratch}: checkpoints may be left on the nodes' own disks: {outcome.ending.reason}")
 
     def _goes_on_later(self, ending: ranks.Ending | None) -> bool:
         """Whether the scheduler is to start this run again: it took the machine away, or a node was lost."""
@@ -245,6 +270,7 @@ class Attempt:
         self.launcher = launchers.find(job.site["launcher"], self.python)
         self.tracer, _ = choose(job.tracer, job.site.get("darshan_lib"), os.environ)
         Path(job.scratch).mkdir(parents=True, exist_ok=True)
+        self.prepared = True
 
     def _write_manifest(self, job: Job) -> None:
         write_json(
@@ -274,14 +300,14 @@ class Attempt:
             return ranks.Ending(f"stopped on request in leg {name}", cause="stopped")
         return outcome.ending
 
-    def _command(self, job: Job, leg: LegDir) -> tuple[list[str], dict[str, str]]:
+    def _command(self, job: Job, leg: LegDir, module: str | None = None) -> tuple[list[str], dict[str, str]]:
         """The launcher's command line and environment; writes the wrapper that each rank starts as."""
         if leg.path.exists():
             leg.set_aside()  # of a launch that was cut off: the ranks go on from what it saved
         leg.darshan.mkdir(parents=True)
         leg.ranks.mkdir()
         traced = self.tracer.prepare(leg.path, Path(job.scratch) / leg.name)
-        program = [self.python or sys.executable, "-m", self.rank_module]
+        program = [self.python or sys.executable, "-m", module or self.rank_module]
         together = job.virtual_nodes or job.site.get("one_machine", False)
         here = job.run.ranks if together else job.run.point.ranks_per_node
         variables, container = {"HPCCKPT_RANKS_HERE": str(here)}, job.site.get("container", [])

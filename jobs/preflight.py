@@ -70,9 +70,3 @@ def _remove_empty(folder: Path) -> None:
         folder.rmdir()
     except OSError:
         return
-
-
-def remove_tree(scratch: Path) -> None:
-    """Delete a run's checkpoints, and the campaign's directory above them once it is empty."""
-    shutil.rmtree(scratch, ignore_errors=True)
-    _remove_empty(scratch.parent)

@@ -80,12 +80,12 @@ class Sequel:
     def _refused(self, number: int) -> str | None:
         point = self.job.run.point
         if number == self.job.run.ranks:
-            return f"{number} ranks saved it: that is no other number"
+            return f"it was saved on {number}: that is no other number"
         for package, name in (("hpcckpt.frameworks", point.framework), ("hpcckpt.strategies", point.strategy)):
             if not registry.load(package, name).elastic:
                 return f"{name} declares that a restore needs as many ranks as the save had"
         if not self._one_machine and (number % min(point.ranks_per_node, number) or number > self.job.run.ranks):
-            return f"{number} ranks don't fit into this job's {point.nodes} nodes x {point.ranks_per_node} ranks"
+            return f"{number} ranks don't fit into {point.nodes} x {point.ranks_per_node} (nodes x ranks per node)"
         return None
 
     def _compared(self, name: str, ending: ranks.Ending | None) -> Comparison:

@@ -17,10 +17,11 @@ from pathlib import Path
 
 import psutil
 
+from hpcckpt.cleanup import remove_tree
 from hpcckpt.errors import ExitCode, RunError, SubmitError
 from hpcckpt.experiment import Job
 from hpcckpt.rundir import DONE, FAILED, INTERRUPTED, QUEUED, RUNNING, RunDir, State, read_json, write_bytes
-from jobs import campaign, launchers, preflight, process, ranks, render
+from jobs import campaign, launchers, process, ranks, render
 from jobs import lock as locks
 from jobs.campaign import UNREADABLE, Campaign
 from jobs.lock import Lock, held
@@ -199,7 +200,7 @@ def discard(owner: Campaign, run_dir: RunDir) -> None:
     legs = [run_dir.leg(name) for name in job.run.legs]
     seen = [view for leg in legs for view in ranks.views(leg, job.run.ranks)]
     psutil.wait_procs(ranks.processes(seen, socket.gethostname()), timeout=LAST_RANKS_S)
-    preflight.remove_tree(Path(job.scratch))
+    remove_tree(Path(job.scratch))
 
 
 def _last_line(log: Path) -> str:

@@ -144,6 +144,8 @@ class TrainerStrategy(Strategy):
             raise TraceError(f"{directory}: no snapshot of Chainer's in it")
         return found
 
+    reads_alone = True
+
     def read_back(self, directory: Path, step: int) -> Iterator[tuple[Path | None, dict[str, np.ndarray]]]:
         for file in self.files(directory, step):
             suffix = f"@{self.writer(file):05d}" if self.framework.owns else ""

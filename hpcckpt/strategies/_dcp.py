@@ -63,6 +63,9 @@ class DcpStrategy(Strategy):
     def restore(self, directory: Path, step: int | None = None) -> dict[str, np.ndarray]:
         return self.format.load(directory)
 
+    def holds(self, directory: Path, step: int) -> bool:
+        return (directory / METADATA).is_file()  # without it nobody knows what lies in the other files
+
     def read_back(self, directory: Path, step: int) -> Iterator[tuple[Path | None, dict[str, np.ndarray]]]:
         yield from pieces(directory)
         yield directory / METADATA, {METADATA: np.empty(0, np.uint8)}

@@ -32,6 +32,7 @@ class PartsStrategy(Strategy):
     """Follows `plan`; a subclass only has to make one."""
 
     partial = True
+    reads_alone = True
     gathers: ClassVar[bool] = False
     """Rank 0 writes whole arrays, also of a state that lies in parts on the ranks."""
 
@@ -76,12 +77,19 @@ class PartsStrategy(Strategy):
             return entries
         owned = [entry for entry in entries if entry.owner is not None]
         with phase(GATHER if any(entry.kind == "parameter" for entry in owned) else WAIT_INSIDE):
-            parts = self.comm.gather_within(owned, writer_of[self.comm.rank])
+            parts = self.comm.gather_within(owned, writer_of[self.comm.rank], "writers")
         return [entry for entry in entries if entry.owner is None] + [e for part in parts or [] for e in part]
 
     def read_back(self, directory: Path, step: int) -> Iterator[tuple[Path | None, dict[str, np.ndarray]]]:
-        for path in parts_of(directory):
-            yield path, self.format.load(path)
+        for path in sorted(path for path in directory.iterdir() if PART.match(path.name)):
+            if not path.name.endswith(".tmp"):
+                yield path, self.format.load(path)
+
+    def holds(self, directory: Path, step: int) -> bool:
+        try:
+            return bool(parts_of(directory))
+        except (TraceError, OSError):
+            return False
 
     def restore(self, directory: Path, step: int | None = None) -> dict[str, np.ndarray]:
         pieces = (piece for path in parts_of(directory) for piece in self.format.load(path).items())
@@ -93,6 +101,8 @@ def parts_of(directory: Path) -> list[Path]:
     found = {path: match for path in sorted(directory.iterdir()) if (match := PART.match(path.name))}
     parts = {int(match[1]): path for path, match in found.items() if not path.name.endswith(".tmp")}
     wanted = {int(match[2]) for match in found.values()}
+    if not found:
+        raise TraceError(f"{directory}: no part of a generation lies there")
     if len(wanted) != 1 or sorted(parts) != list(range(max(wanted))):
         raise TraceError(f"{directory}: not a complete generation: has parts {sorted(parts)} of {sorted(wanted)}")
     return [parts[number] for number in sorted(parts)]

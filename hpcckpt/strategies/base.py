@@ -96,6 +96,8 @@ class Strategy:
     """It cuts arrays, so a format that writes whole model objects cannot serve it."""
     one_directory: ClassVar[bool] = False
     """The mechanism keeps all its generations in one directory and prunes them itself."""
+    reads_alone: ClassVar[bool] = False
+    """Each of its files can be read without the others."""
     elastic: ClassVar[bool] = True
     """A generation can be restored on another number of ranks."""
     needs_whole: ClassVar[bool] = False
@@ -159,8 +161,8 @@ class Strategy:
         return made if keep == "all" or cls.refers_back else min(made, keep)
 
     def holds(self, directory: Path, step: int) -> bool:
-        """Whether a generation is still there: a mechanism with one directory prunes by itself."""
-        return directory.is_dir()
+        """Whether this rank can go back to a generation: it was not pruned, and does not lie on another node's disk."""
+        return directory.is_dir() and any(directory.iterdir())
 
     def restore(self, directory: Path, step: int | None = None) -> dict[str, np.ndarray]:
         """All arrays of a generation by entry key, on any rank that can reach its files.

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -85,14 +86,16 @@ class ChainermnMultiNode(TrainerStrategy):
         return [chosen[rank] for rank in sorted(chosen)]
 
     def holds(self, directory: Path, step: int) -> bool:
-        return all((directory / f"{NAME}.{rank}.{step + 1}").is_file() for rank in range(self.comm.size))
+        return (directory / f"{NAME}.{self.comm.rank}.{step + 1}").is_file()  # each rank reads its own only
 
     def writer(self, file: Path) -> int:
         return int(file.name.split(".")[1])
 
     def restore(self, directory: Path, step: int | None = None) -> dict[str, np.ndarray]:
         """A collective. Raises TraceError on another number of ranks than saved."""
-        savers = len(self.files(directory, step))
+        files = self.files(directory, step)
+        # On nodes' own disks no rank sees all of them.
+        savers = len(set(chain(*self.comm.allgather([path.name for path in files]))))
         if savers != self.comm.size:
             raise TraceError(
                 f"{directory}: saved by {savers} ranks, and this job has {self.comm.size}: ChainerMN's "
@@ -101,7 +104,7 @@ class ChainermnMultiNode(TrainerStrategy):
         if step is None:
             self._checkpointer(directory).maybe_load(self.trainer(directory), self.framework.optimizer)
         else:
-            mine = self.files(directory, step)[self.comm.rank]
+            mine = next(path for path in files if self.writer(path) == self.comm.rank)
             self.framework.chainer.serializers.load_npz(str(mine), self.trainer(directory))
         return self.loaded()
 

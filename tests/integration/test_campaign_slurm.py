@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from analysis.collect import collect
+from analysis.laws import READBACK
 from hpcckpt.errors import ExitCode
 from hpcckpt.records import RestartReport, Resumed, Save, Start, Step
 from hpcckpt.rundir import DONE, FAILED, INTERRUPTED, QUEUED, RUNNING, read_json
@@ -285,6 +286,42 @@ def in_node(cluster: Cluster, node: str, script: str) -> None:
     """Run a command where the node's own file systems are seen."""
     inside = cluster.processes()[node][0].pid
     subprocess.run(["nsenter", "--mount", f"--target={inside}", "sh", "-c", script], capture_output=True, check=False)
+
+
+def left_on(drill: Drill, nodes: set[str]) -> dict[str, str]:
+    """What lies in the site's folder on each node's own disk, where anything does."""
+    found = {}
+    for node in nodes:
+        in_node(drill.cluster, node, f"ls -A /dev/shm/drill > {drill.base / node}")
+        found[node] = (drill.base / node).read_text()
+    assert len(found) == 4, "the drill is of four nodes"
+    return {node: text for node, text in found.items() if text}
+
+
+@pytest.mark.parametrize("strategy", ["replicated", "changed_only"])
+def test_every_node_writes_and_reads_its_own_disk(drill: Drill, strategy: str) -> None:
+    drill.site('scratch = "/dev/shm/drill"', "scratch_shared = false")
+    drill.experiment(nodes=4, steps=11, slow=False, keep=1)
+    spec = drill.base / "drill.toml"
+    spec.write_text(spec.read_text().replace("single_writer", strategy))
+    done = drill.submit("--wait")
+    assert done.returncode == ExitCode.OK, done.stdout + done.stderr
+    tables = collect([drill.campaign.paths.path])
+    assert tables.left_out.height == 0, tables.left_out.to_dicts()
+    (law,) = tables.laws.filter(pl.col("law") == READBACK).to_dicts()
+    assert law["verdict"] == ("kept" if strategy == "changed_only" else "not_measured"), law
+    assert tables.reads["rank"].unique().sort().to_list() == [0, 2, 4, 6], "the first rank of each node"
+    assert not left_on(drill, {drill.start(rank).node for rank in range(8)})
+
+
+def test_a_restart_from_a_disk_that_others_cannot_reach_is_refused_and_leaves_nothing(drill: Drill) -> None:
+    drill.site('scratch = "/dev/shm/drill"', "scratch_shared = false")
+    drill.experiment(nodes=4, steps=5, slow=False, more="[settings.restart]\nstop = 2\n")
+    assert drill.submit("--wait").returncode == ExitCode.RUNS_FAILED
+    assert "ranks 2, 3, 4, 5, 6, 7 (this one on " in str(drill.state.reason)
+    assert "cannot reach generation 0" in str(drill.state.reason)
+    assert not left_on(drill, {drill.start(rank).node for rank in range(8)})
+    assert not drill.run_dir.leg("cleanup").path.exists()
 
 
 def test_a_scratch_that_fills_up_in_mid_run_fails_the_run_and_says_so(drill: Drill) -> None:

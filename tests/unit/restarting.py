@@ -55,7 +55,7 @@ class ThreadComm(Comm):
         found = self.allgather(value)
         return found if self.rank == root else None
 
-    def gather_within(self, value: Any, root: int) -> list[Any] | None:
+    def gather_within(self, value: Any, root: int, division: str) -> list[Any] | None:
         mine = [each for where, each in self.allgather((root, value)) if where == root]
         return mine if self.rank == root else None
 
