@@ -84,8 +84,7 @@ def _brief(arguments: Sequence[str]) -> int:
     named = " ".join(map(str, options.runs))
     for each in asked:
         print("\n".join(_question(each, named)) + "\n")
-    total = tables.runs.height + tables.restarts["run"].n_unique()
-    print(f"{counted(total, 'run')} of {', '.join(map(str, paths))}", end="")
+    print(f"{counted(tables.run_count, 'run')} of {', '.join(map(str, paths))}", end="")
     print(f"; left out: {tables.left_out.height}" if tables.left_out.height else "", flush=True)
     for each in asked:
         for failure in each.failures:

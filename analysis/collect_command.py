@@ -76,7 +76,7 @@ def _said(found: Tables, written: Sequence[Path]) -> list[str]:
     """What lies where, and what was not counted."""
     width = max(map(len, TABLES))
     lines = [f"  {path.stem:<{width}}  {getattr(found, path.stem).height:>9} rows" for path in written]
-    lines = [f"{counted(found.runs.height, 'run')} collected to {written[0].parent}", *lines]
+    lines = [f"{counted(found.run_count, 'run')} collected to {written[0].parent}", *lines]
     if found.left_out.height:
         lines.append(f"left out: {found.left_out.height}")
     for left in found.left_out.iter_rows(named=True):

@@ -92,6 +92,7 @@ class Compare(Question):
         findings = [_finding(row) for row in rows]
         alone = only_new(base, new)
         notes = [METHOD, f"Only NEW has {counted(len(alone), 'point')}: {'; '.join(alone)}."] if alone else [METHOD]
+        notes += [_nothing(side, tables) for side, tables in (("BASE", base), ("NEW", new)) if not tables.runs.height]
         return Answer(question=self.name, rows=rows, findings=findings, left_out=left, notes=notes)
 
     def answer(self, tables: Tables, pool_commits: bool = False) -> Answer:
@@ -102,6 +103,13 @@ class Compare(Question):
 
     def drawings(self, answer: Answer) -> list[Drawing]:
         return [drawing for metric in METRICS for drawing in _drawing(answer.rows, metric, self.threshold)]
+
+
+def _nothing(side: str, tables: Tables) -> str:
+    """Why a side has nothing to compare."""
+    restarts = tables.restarts["run"].n_unique()
+    tests = f": {counted(restarts, 'run')} test restart and measure no cost" if restarts else ""
+    return f"{side} holds no run that measures a checkpoint's cost{tests}."
 
 
 def exit_code(rows: Sequence[Row]) -> ExitCode:

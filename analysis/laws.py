@@ -66,7 +66,7 @@ def replicas(run: str, legs: Mapping[str, Mapping[int, Sequence[Replica]]]) -> R
         for (step, where), found in sorted(points.items()):
             place = f"{leg}, step {step} ({where})"
             if differing := _differing(found):
-                return law(run, REPLICAS, BROKEN, f"{place}: rank {differing} holds other parameters")
+                return law(run, REPLICAS, BROKEN, f"{place}: {differing} other parameters")
             if absent := set(ranks) - set(found):
                 return law(run, REPLICAS, NOT_MEASURED, f"{place}: rank {min(absent)} recorded no digest")
             compared += 1
@@ -76,14 +76,20 @@ def replicas(run: str, legs: Mapping[str, Mapping[int, Sequence[Replica]]]) -> R
 
 
 def _differing(found: dict[int, Replica]) -> str | None:
-    """The ranks that differ from the most frequent digest, or that say so; None where all agree."""
-    said = [rank for rank, digest in sorted(found.items()) if digest.equal is False]
-    open_ = {rank: digest.digest for rank, digest in found.items() if digest.equal is None}
-    counts = Counter(open_.values())
-    first = next(iter(counts), None)
-    usual = max(counts, key=lambda value: (counts[value], value == first), default=None)
-    ranks = said or [rank for rank, value in sorted(open_.items()) if value != usual]
-    return ", ".join(map(str, ranks)) or None
+    """Which ranks differ from most of them, as the head of a sentence; None where all agree."""
+    open_ = {rank: replica.digest for rank, replica in sorted(found.items()) if replica.equal is not True}
+    ranks = _odd(open_) or [rank for rank in open_ if found[rank].equal is False]
+    if not ranks:
+        return None
+    return f"rank {ranks[0]} holds" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))} hold"
+
+
+def _odd(digests: dict[int, str]) -> list[int]:
+    """Ranks without the most frequent digest; where several are as frequent, without that of the first rank."""
+    ranking = Counter(digests.values()).most_common(2)
+    tie = len(ranking) == 2 and ranking[0][1] == ranking[1][1]
+    usual = next(iter(digests.values())) if tie else ranking[0][0] if ranking else None
+    return [rank for rank, digest in digests.items() if digest != usual]
 
 
 def readback(run: str, generations: Sequence[int], found: Sequence[Verified]) -> Row:

@@ -105,7 +105,7 @@ def _closing(report: Report) -> str:
     places, findings = report.places, [f for each in report.asked for f in each.findings]
     size = places.page.stat().st_size / 1e6
     return (
-        f"{places.page}: {counted(len(report.asked), 'question')}, {counted(report.tables.runs.height, 'run')},"
+        f"{places.page}: {counted(len(report.asked), 'question')}, {counted(report.tables.run_count, 'run')},"
         f" {level_counts(findings) or 'no findings'} ({size:.1f} MB)\n{places.json}\n{places.data}/"
     )
 

@@ -145,7 +145,8 @@ def _models(runs: pl.DataFrame) -> list[str]:
 
 def campaigns(tables: Tables) -> View:
     """One row per campaign: what it planned in words, how much of it is counted."""
-    names = list(dict.fromkeys([*tables.runs["campaign"], *map(_campaign, tables.left_out["run"])]))
+    told = [*tables.restarts["run"], *tables.left_out["run"]]
+    names = list(dict.fromkeys([*tables.runs["campaign"], *map(_campaign, told)]))
     columns: dict[str, list[str]] = {}
     for name in names:
         for heading, cell in _campaign_row(tables, name).items():
@@ -162,16 +163,19 @@ def _campaign_row(tables: Tables, name: str) -> dict[str, str]:
     runs = tables.runs.filter(pl.col("campaign") == name)
     left = {run for run in tables.left_out["run"] if _campaign(run) == name}
     saves = tables.saves.filter(pl.col("run").is_in(runs["run"].implode()))
+    restarts = tables.restarts.filter(pl.col("run").str.starts_with(f"{name}/"))
+    shared = ["experiment", "site", *_AXES, "nodes", "durable"]
+    both = pl.concat([runs.select(shared), restarts.select(shared)])
     return {
         "campaign": name,
-        "experiment": distinct(_of(runs, "experiment")) or "-",
-        "site": distinct(_of(runs, "site")) or "-",
-        **{axis: distinct(_of(runs, axis)) or "-" for axis in _AXES},
-        "nodes": distinct(sorted(runs["nodes"].unique())) or "-",
+        "experiment": distinct(_of(both, "experiment")) or "-",
+        "site": distinct(_of(both, "site")) or "-",
+        **{axis: distinct(_of(both, axis)) or "-" for axis in _AXES},
+        "nodes": distinct(sorted(both["nodes"].unique())) or "-",
         "ranks\nper node": distinct(sorted(runs["ranks_per_node"].unique())) or "-",
         "repeats": str(runs["repeat"].n_unique()),
-        "durable": distinct("durable" if each else "buffered" for each in runs["durable"]) or "-",
-        "runs\ncounted": str(runs.height),
+        "durable": distinct("durable" if each else "buffered" for each in both["durable"]) or "-",
+        "runs\ncounted": str(runs.height + restarts["run"].n_unique()),
         "left\nout": str(len(left)),
         "checkpoints": str(saves.height),
         "when": when(runs),

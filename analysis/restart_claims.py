@@ -1,4 +1,4 @@
-"""The findings RD01 to RD07 of the question on determinism and restart, from its rows.
+"""The findings RD01 to RD08 of the question on determinism and restart, from its rows.
 
 Thresholds stand here with their reasons; nothing is counted or shown.
 """
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from analysis.finding import Finding, counted, not_measured
-from analysis.restart_rows import KINDS
+from analysis.restart_rows import KINDS, LOST, NO_TRANSPLANT
 
 Row = dict[str, Any]
 REPEATS = 20
@@ -23,12 +23,21 @@ REMEDIES = {
     "parameter": "The checkpoint holds other parameters than it should: read it back after the save.",
     "reduction_order": "Fix the order of the sums: no fusion by timing, one allreduce algorithm (switches on).",
     "forward_arithmetic": "Use the framework's deterministic kernels (switches on).",
+    "backward_arithmetic": "Use the framework's deterministic kernels (switches on).",
 }
+ALTERED = "The restore brings back other values than were saved: read the checkpoint back, and compare."
+CAUSES = {
+    "reduction_order": "the order in which ranks' gradients are added up: samples, state and loss were equal",
+    "forward_arithmetic": "the forward pass, or what no digest covers: samples and state were equal, the loss was not",
+    "backward_arithmetic": "the backward pass: samples, state and loss were equal, the gradients were not",
+    "data_order": "other samples",
+}
+"""What follows from the first difference where no state was restored."""
 
 
 def findings(row: Row) -> list[Finding]:
-    """RD01 to RD05 and RD07 for one group."""
-    return [claim(row) for claim in (repeats, exact, carries, explained, elsewhere, reading)]
+    """All but RD06 for one group."""
+    return [claim(row) for claim in (repeats, exact, carries, explained, elsewhere, reading, saving)]
 
 
 def where(row: Row, name: str) -> str:
@@ -42,7 +51,7 @@ def where(row: Row, name: str) -> str:
     if elements is None:
         return f"{head} ({reason})"
     far = f", at most {ulp} ulp apart" if ulp is not None else ""
-    return f"{head}, {elements} of {of} elements{far}"
+    return f"{head}, {elements} of {of} elements{far}" + (f" ({reason})" if reason and ulp is not None else "")
 
 
 def _made(code: str, claim: str, row: Row, holds: bool, level: Any, sentence: str, **more: Any) -> Finding:
@@ -60,11 +69,12 @@ def repeats(row: Row) -> Finding:
     if not legs:
         return not_measured(code, claim, row["group"], row["again_reason"], row["evidence"])
     if equal < legs:
-        cause = f"; cause: {row['again_cause']}" if row["again_cause"] else ""
+        cause = row["again_cause"] if row["again_cause"] in CAUSES else None  # else state changed outside of a step
+        words = f"; {cause}: {CAUSES[cause]}" if cause else ""
         return _made(
             code, claim, row, False, "warning",
-            f"{legs - equal} of {counted(legs, 'repeat')} not equal, {where(row, 'again_first')}{cause}",
-            value=float(equal), unit="repeats", recommendation=REMEDIES.get(row["again_cause"] or ""),
+            f"{legs - equal} of {counted(legs, 'repeat')} not equal, {where(row, 'again_first')}{words}",
+            value=float(equal), unit="repeats", recommendation=REMEDIES.get(cause or ""),
         )  # fmt: skip
     if legs < REPEATS:
         reason = f"{counted(legs, 'repeat')} with equal bits; {REPEATS} are asked for before it is called deterministic"
@@ -95,17 +105,21 @@ def carries(row: Row) -> Finding:
     code, claim = "RD03", "the checkpoint carries all state of all ranks"
     verdicts = {kind: row[f"carried_{kind}"] for kind in KINDS}
     if None in verdicts.values():
-        reason = row["restart_reason"] or "nothing was restored"
+        reason = row["carried_reason"] or row["restart_reason"] or "nothing was restored"
         return not_measured(code, claim, row["group"], reason, row["evidence"])
-    lost = {kind: verdict for kind, verdict in verdicts.items() if "missing" in verdict or "partly" in verdict}
+    lost = {kind: verdict for kind, verdict in verdicts.items() if set(verdict.split(" / ")) & set(LOST)}
     if not lost:
         kept = [kind for kind, verdict in verdicts.items() if verdict == "saved"]
         return _made(code, claim, row, True, "ok", f"restored: {', '.join(kept)}", value=0.0, unit="kinds")
     words = ", ".join(f"{kind} {verdict}" for kind, verdict in lost.items())
     return _made(
         code, claim, row, False, "warning", f"{words}: {'; '.join(row['lost'][:4])}", value=float(len(lost)),
-        unit="kinds", recommendation=" ".join(REMEDIES[kind] for kind in lost),
+        unit="kinds", recommendation=" ".join(dict.fromkeys(_remedy(kind, verdict) for kind, verdict in lost.items())),
     )  # fmt: skip
+
+
+def _remedy(kind: str, verdict: str) -> str:
+    return ALTERED if "altered" in verdict else REMEDIES[kind]
 
 
 def explained(row: Row) -> Finding:
@@ -115,29 +129,40 @@ def explained(row: Row) -> Finding:
         reason = row["restart_reason"] or "the restart is exact: there is nothing to explain"
         return not_measured(code, claim, row["group"], reason, row["evidence"])
     if row["cure"]:
-        kinds = " and ".join(row["cure"])
         return _made(
-            code, claim, row, True, "ok",
-            f"with {kinds} taken from the reference at step {row['stop']}, the bits agree{_of_training(row)}",
-            value=float(len(row["transplants"])), unit="transplants",
-            recommendation=" ".join(REMEDIES[kind] for kind in row["cure"]),
+            code, claim, row, True, "ok", f"{_cured(row)}{_of_training(row)}", value=float(len(row["transplants"])),
+            unit="transplants", recommendation=" ".join(REMEDIES[kind] for kind in row["cure"]),
         )  # fmt: skip
-    if row["restart_cause"]:
-        cause = row["restart_cause"]
-        known = f" ({row['known']})" if row["known"] and cause == "reduction_order" else ""
-        sentence = f"no: with equal state training still differs; the cause is {cause}{known}"
-        return _made(code, claim, row, False, "warning", sentence, recommendation=REMEDIES.get(cause))
-    if not row["transplants"]:
-        why = next((note for note in row["notes"] if note.startswith("no transplant")), "no transplant was tried")
-        return not_measured(code, claim, row["group"], why, row["evidence"])
-    sentence = f"no: none of {len(row['transplants'])} transplants made the bits agree; the cause is not found"
-    return _made(code, claim, row, False, "warning", sentence)
+    if row["cured_runs"]:
+        differing = row["restart_legs"] - row["restart_exact"]
+        sentence = f"in part: {row['cured_runs']} of {differing} that differ agree with state from the reference"
+        return _made(code, claim, row, False, "warning", sentence)
+    cause = row["restart_cause"]
+    why = next((note for note in row["notes"] if note.startswith(NO_TRANSPLANT)), None)
+    if cause is None and why:
+        return not_measured(code, claim, row["group"], why.removeprefix(NO_TRANSPLANT), row["evidence"])
+    if cause is None:
+        sentence = f"no: none of {counted(len(row['transplants']), 'transplant')} made the bits agree"
+        return _made(code, claim, row, False, "warning", f"{sentence}; the cause is not found")
+    known = f" ({row['known']})" if row["known"] and "reduction_order" in cause else ""
+    grafted = f"{' and '.join(row['restart_kinds'])} taken from the reference"
+    state = grafted if row["transplants"] else "equal state"
+    return _made(
+        code, claim, row, False, "warning", f"no: with {state} training still differs; the cause is {cause}{known}",
+        recommendation=" ".join(REMEDIES[each] for each in cause.split(" + ") if each in REMEDIES),
+    )  # fmt: skip
+
+
+def _cured(row: Row) -> str:
+    agree = "training goes on with equal bits" if row["cured"] == "training" else "the bits agree"
+    return f"with {' and '.join(row['cure'])} taken from the reference at step {row['stop']}, {agree}"
 
 
 def _of_training(row: Row) -> str:
     """Where less is needed for training than for all bits."""
     cause = row["restart_cause"]
-    return f"; training itself needs {cause}" if cause and cause != " + ".join(row["cure"]) else ""
+    fewer = row["cured"] == "all" and cause and set(cause.split(" + ")) < set(row["cure"])
+    return f"; training itself needs {cause} only" if fewer else ""
 
 
 def elsewhere(row: Row) -> Finding:
@@ -147,12 +172,29 @@ def elsewhere(row: Row) -> Finding:
     if not legs:
         return not_measured(code, claim, row["group"], row["elsewhere_reason"], row["evidence"])
     ranks = ", ".join(map(str, row["elsewhere_ranks"]))
+    left = "".join(f"; not compared: {words}" for words in row["elsewhere_failed"])
     if equal == legs:
-        sentence = f"saved on {row['ranks']}, restored on {ranks} ranks"
+        sentence = f"saved on {row['ranks']}, restored on {ranks} ranks{left}"
         return _made(code, claim, row, True, "ok", sentence, value=float(legs), unit="restores")
     first = where(row, "elsewhere_first")
-    sentence = f"saved on {row['ranks']} ranks, {legs - equal} of {counted(legs, 'restore')} not equal, {first}"
+    sentence = f"saved on {row['ranks']} ranks, {legs - equal} of {counted(legs, 'restore')} not equal, {first}{left}"
     return _made(code, claim, row, False, "warning", sentence, value=float(equal), unit="restores")
+
+
+def saving(row: Row) -> Finding:
+    """RD08: the leg that saves, up to its checkpoint."""
+    code, claim = "RD08", "up to its checkpoint the leg that saves trains as the reference does"
+    legs, equal = row["saving_legs"], row["saving_exact"]
+    if not legs:
+        return not_measured(code, claim, row["group"], row["saving_reason"], row["evidence"])
+    if equal == legs:
+        sentence = f"{counted(legs, 'leg')} with equal bits"
+        return _made(code, claim, row, True, "ok", sentence, value=float(legs), unit="legs")
+    return _made(
+        code, claim, row, False, "warning",
+        f"{legs - equal} of {counted(legs, 'leg')} not equal, {where(row, 'saving_first')}: what a restart changes is "
+        "mixed with it", value=float(equal), unit="legs",
+    )  # fmt: skip
 
 
 def paper(rows: Sequence[Row]) -> Finding:

@@ -6,8 +6,8 @@ checkpoint carried, where the time of a restart went. Verdicts: `analysis.restar
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
@@ -16,7 +16,7 @@ import polars as pl
 from analysis.cli import Answer, Question, main
 from analysis.finding import counted
 from analysis.restart_claims import findings, paper
-from analysis.restart_rows import KINDS, PARTS, PLACE
+from analysis.restart_rows import KINDS, LOST, PARTS, PLACE
 from analysis.restart_show import drawings, in_short, views
 from analysis.tables import Tables
 from analysis.view import Drawing, View
@@ -29,6 +29,12 @@ GROUP = (
     "interval_steps", "killed", "faults", "site",
 )  # fmt: skip
 SEPARATE = ("conditions", "commit")
+NOT_ASKED = {
+    "again": "settings.restart.again = 0: the reference was not repeated",
+    "saving": "the leg that saves was not compared",
+    "restart": "nothing was restored",
+    "elsewhere": "no other number of ranks was asked for",
+}
 NOTHING = "No run tests restart; the experiment `restart` does."
 METHOD = (
     "Every leg is compared with the reference by digests of all state, gradients, loss and sample ids, on every rank "
@@ -45,7 +51,7 @@ class RestartDeterminism(Question):
     asks = "Is training deterministic and a restart exact, for each framework and strategy, and if not, why not?"
 
     def answer(self, tables: Tables, pool_commits: bool = False) -> Answer:
-        rows = [_row(tables, runs) for runs in _groups(tables.restarts, pool_commits)]
+        rows = told([_row(tables, runs) for runs in _groups(tables.restarts, pool_commits)])
         return Answer(
             question=self.name,
             rows=rows,
@@ -90,7 +96,7 @@ def _row(tables: Tables, legs: Sequence[Row]) -> Row:
         **_verdict("elsewhere", [leg for leg in legs if leg["about"] == "elsewhere"]),
         "elsewhere_ranks": sorted({leg["leg_ranks"] for leg in legs if _compared_elsewhere(leg)}),
         "transplants": sorted({leg["leg"] for leg in legs if leg["about"] == "transplant"}),
-        "cure": _agreed(run["cure"] for run in runs),
+        **_cure([leg for leg in legs if leg["about"] == "restart" and leg["exact"] is False]),
         "known": _known(first["framework"]),
         **_carried(of_runs),
         "lost": _lost(of_runs),
@@ -107,7 +113,17 @@ def _title(row: Row) -> str:
     killed = "" if row["killed"] is None else f", rank {row['killed']} killed in a save"
     planted = f", planted faults: {row['faults']}" if row["faults"] else ""
     head = f"{row['framework']}, {row['strategy']}, {row['format']}, {row['model']} with {row['optimizer']}"
+    head = f"{head}, {'durable' if row['durable'] else 'buffered'}, every {counted(row['interval_steps'], 'step')}"
     return f"{head}, {counted(row['ranks'], 'rank')} on {row['device']}, switches {row['determinism']}{killed}{planted}"
+
+
+def told(rows: list[Row]) -> list[Row]:
+    """The rows with names that no two share: where only settings or code tell them apart, these stand in the name."""
+    names = Counter(row["group"] for row in rows)
+    for row in rows:
+        if names[row["group"]] > 1:
+            row["group"] += f", conditions {row['conditions']}, commit {str(row['commit'])[:12]}"
+    return rows
 
 
 def _verdict(name: str, legs: Sequence[Row]) -> Row:
@@ -120,7 +136,8 @@ def _verdict(name: str, legs: Sequence[Row]) -> Row:
         f"{name}_legs": len(compared),
         f"{name}_exact": sum(leg["exact"] for leg in compared),
         f"{name}_trains": sum(leg["trains_exactly"] for leg in compared),
-        f"{name}_reason": None if compared else (reasons[0] if reasons else "no such leg"),
+        f"{name}_reason": None if compared else (reasons[0] if reasons else NOT_ASKED[name]),
+        f"{name}_failed": list(dict.fromkeys(f"{leg['leg']}: {leg['reason']}" for leg in legs if leg["reason"])),
         f"{name}_kinds": sorted({kind for leg in differing for kind in leg["kinds"]}),
         f"{name}_cause": next((leg["cause"] for leg in differing if leg["cause"]), None),
         **_place(f"{name}_first", earliest, "first"),
@@ -143,25 +160,30 @@ def _known(framework: str) -> str | None:
     return reason
 
 
-def _agreed(values: Iterable[list[str] | None]) -> list[str] | None:
-    """The kinds that cured every run; None where a run was not cured, or none had to be."""
-    found = list(values)
-    if not found or any(value is None for value in found):
-        return None
-    return sorted({kind for value in found for kind in value or []})
+def _cure(differing: Sequence[Row]) -> Row:
+    """The kinds that cured every run whose restart differs; None where one was not cured, or none had to be."""
+    cured = [leg for leg in differing if leg["cure"]]
+    kinds = sorted({kind for leg in cured for kind in leg["cure"]})
+    return {
+        "cure": kinds if cured and len(cured) == len(differing) else None,
+        "cured": "training" if any(leg["cured"] == "training" for leg in cured) else "all" if cured else None,
+        "cured_runs": len(cured),
+    }
 
 
 def _carried(carried: pl.DataFrame) -> dict[str, str | None]:
-    """Verdict of each kind, several where runs disagree; None where nothing was restored."""
+    """Verdict of each kind, several where runs disagree; None where nothing was restored, or not all of it seen."""
     found: dict[str, list[str]] = {kind: [] for kind in KINDS}
-    for row in carried.iter_rows(named=True):
+    for row in carried.filter(pl.col("verdict") != "not_measured").iter_rows(named=True):
         found[row["kind"]].append(row["verdict"])
-    return {f"carried_{kind}": " / ".join(dict.fromkeys(said)) or None for kind, said in found.items()}
+    reasons = carried.filter(pl.col("verdict") == "not_measured")["reason"].to_list()
+    verdicts = {f"carried_{kind}": " / ".join(dict.fromkeys(said)) or None for kind, said in found.items()}
+    return {**verdicts, "carried_reason": next(iter(reasons), None)}
 
 
 def _lost(carried: pl.DataFrame) -> list[str]:
     """What was not as before, by its keys."""
-    rows = carried.filter(pl.col("verdict").is_in(["missing", "partly"]))
+    rows = carried.filter(pl.col("verdict").is_in(LOST))
     named = (f"{row['kind']} {key}" for row in rows.iter_rows(named=True) for key in row["differing"])
     return list(dict.fromkeys(named))
 

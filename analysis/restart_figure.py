@@ -29,7 +29,7 @@ OWN_PARTS = tuple(part for part in PARTS if part != "suite")
 """Of a restart; the suite's own work is none."""
 SHADES = {
     "exact": "#BFDDF0", "saved": "#BFDDF0", "trains exactly": "#D9F0E6", "same anyway": "#F2F2F2", "partly": "#F6D7A8",
-    "missing": "#F0B49A", "differs": "#F0B49A",
+    "altered": "#F0B49A", "missing": "#F0B49A", "differs": "#F0B49A",
 }  # fmt: skip
 """By the word that a cell begins with; the word stands in the cell, so colours say nothing alone."""
 PART_COLOURS = dict(
@@ -43,7 +43,8 @@ MAP = "What repeats, what restarts exactly, and what the checkpoint carries"
 TIMES = "Where the time of a restart goes"
 UNDER_MAP = (
     "exact n/n: all bits equal in n of n legs. saved: the restore brought back what a fresh start has otherwise, on "
-    "every rank. same anyway: a fresh start has the same values. n.m.: not measured; -: no such state."
+    "every rank. missing: as a fresh start has it; altered: neither that nor as saved. same anyway: a fresh start has "
+    "the same values. n.m.: not measured; -: no such state."
 )
 UNDER_TIMES = (
     "Median over runs; each part ends when the last rank is through. Without a death there is nothing to detect. The "

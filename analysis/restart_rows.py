@@ -13,7 +13,7 @@ import msgspec
 import polars as pl
 
 from analysis import laws
-from analysis.opened import LAW_BROKEN, LeftOut, Opened, Row, read_json
+from analysis.opened import LAW_BROKEN, UNREADABLE, LeftOut, Opened, Row, read_json
 from analysis.readers.ranks import RankFile
 from analysis.restart_tables import RESTARTS
 from analysis.run_rows import commit_of, fault_words
@@ -28,17 +28,44 @@ PARTS = ("detect", "suite", "launch", "start", "agree", "read", "prepare", "firs
 """Of the time of a restart, in their order; `suite` is our own work and no part of it."""
 
 
+LOST = ("missing", "altered", "partly")
+"""Verdicts of what was not carried, or not all of it."""
+NO_TRANSPLANT = "no transplant: "
+"""A note of the driver that begins so says why it looked for no cause, or not to the end."""
+
+
 def restart_frames(run: Opened, name: str) -> dict[str, pl.DataFrame]:
-    """A run's part of the tables. Raises LeftOut where its driver left no report."""
+    """A run's part of the tables. Raises LeftOut where its driver left no report, or one that is not this run's."""
     report: RestartReport = read_json(run.directory.restart, RestartReport)
+    if wrong := _mistaken(run, report):
+        raise LeftOut(UNREADABLE, run.directory.restart, wrong)
     found = _laws(name, run)
     shared = _shared(name, run, report)
     rows = [shared | _of_leg(comparison) for comparison in report.comparisons]
     carried = [{"run": name, **msgspec.to_builtins(row)} for row in report.carried]
-    broken = [law for law in found if law["verdict"] == laws.BROKEN]
+    # What a planted fault breaks is the truth that was planted: the run is told apart by its faults, and stays.
+    broken = [law for law in found if law["verdict"] == laws.BROKEN and not run.job.run.faults]
     left = [LeftOut(LAW_BROKEN, run.directory.path, f"{law['law']}: {law['detail']}").row(name) for law in broken]
     parts = {"restarts": rows, "carried": carried, "laws": found, "left_out": left}
     return {table: frame(table, part) for table, part in parts.items()}
+
+
+def _mistaken(run: Opened, report: RestartReport) -> str | None:
+    """Why the report cannot be believed; None where it can."""
+    if report.run_id != run.job.run.run_id:
+        return f"is of run {report.run_id}"
+    legs = [found.leg for found in report.comparisons]
+    if twice := next((leg for leg in legs if legs.count(leg) > 1), None):
+        return f"leg {twice} stands there twice"
+    if absent := [leg for leg in run.job.run.legs[1:] if leg not in legs]:  # the first is the reference
+        return f"leg {absent[0]} was not compared"
+    if odd := next((row.kind for row in report.carried if row.kind not in KINDS), None):
+        return f"{odd!r} is no kind of state"
+    for found in (each for each in report.comparisons if each.exact is not None):
+        files = (run.directory.leg(found.leg).rank_file(rank) for rank in range(found.ranks))
+        if lost := next((path for path in files if not path.is_file()), None):
+            return f"leg {found.leg} was compared, and {lost.name} of it is gone"
+    return None
 
 
 def _laws(name: str, run: Opened) -> list[Row]:
@@ -76,6 +103,7 @@ def _shared(name: str, opened: Opened, report: RestartReport) -> Row:
         "steps": report.steps,
         "killed": restart.kill,
         "cure": report.cure,
+        "cured": report.cured,
         "notes": report.notes,
         **_costs(reference),
         **_split(report),

@@ -70,9 +70,14 @@ def _cells(row: Row) -> list[str]:
     """The verdicts of a row in its place of the map; reasons for what was not measured stand in the tables."""
     reasons = Reasons()
     heads = [_verdict(row, "again", reasons), _verdict(row, "restart", reasons), _elsewhere(row, reasons)]
-    carried: list[str] = [row[f"carried_{kind}"] or "n.m." for kind in KINDS]
-    kinds = [SHORT.get(said, said) for said in carried]
+    kinds = [_short(row, kind) for kind in KINDS]
     return ["n.m." if text.startswith("n.m.") else text for text in (*heads, *kinds)]
+
+
+def _short(row: Row, kind: str) -> str:
+    """What became of a kind of state, as a cell says it."""
+    said: str = row[f"carried_{kind}"] or "n.m."
+    return SHORT.get(said, said)
 
 
 def _place(row: Row) -> str:
@@ -142,7 +147,8 @@ def _cause(row: Row) -> str:
         return f"{' + '.join(row['cure'])} (transplant)"
     if row["restart_exact"] == row["restart_legs"]:
         return "-"
-    return row["restart_cause"] or "not found"
+    tried = any(leg for leg in row["transplants"])
+    return row["restart_cause"] or ("not found" if tried else "not looked for")
 
 
 def _differences(row: Row) -> list[str]:
@@ -150,6 +156,7 @@ def _differences(row: Row) -> list[str]:
     found = [
         f"{words}: {where(row, f'{name}_first')}" for name, words in names.items() if row[f"{name}_first_leg"]
     ]
+    found += [f"not compared: {words}" for words in row["elsewhere_failed"] if row["elsewhere_legs"]]
     same = all(row[f"restart_training_{place}"] == row[f"restart_first_{place}"] for place in PLACE)
     if row["restart_training_leg"] and not same:
         found.append(f"restart, in training: {where(row, 'restart_training')}")
@@ -160,7 +167,7 @@ def _carried(place: str, rows: Sequence[Row]) -> View:
     reasons = Reasons()
     columns = _names(rows) | {
         kind: [
-            reasons.cell(SHORT.get(verdict, verdict) if (verdict := row[f"carried_{kind}"]) else None, "not restored")
+            reasons.cell(None if (text := _short(row, kind)) == "n.m." else text, row["carried_reason"] or "no restore")
             for row in rows
         ]
         for kind in KINDS
@@ -169,7 +176,8 @@ def _carried(place: str, rows: Sequence[Row]) -> View:
         f"{row['framework']} {row['strategy']}: not as before: {'; '.join(row['lost'])}" for row in rows if row["lost"]
     ]
     legend = [
-        "saved: a fresh start has other values, and the restore brought back those of the checkpoint, on every rank",
+        "saved: a fresh start has other values, and the restore brought back those that were saved, on every rank",
+        "missing: as a fresh start has it; altered: neither that nor as saved; partly: some of it is as saved",
         "same anyway: a fresh start has the same values, so nothing is proved; -: there is no such state",
         "data_position: the order is the suite's own and follows from it; no library's shuffling iterator is in use",
         "other: counters and rates of optimizer and trainer; no adapter has a schedule that would have to be saved",

@@ -350,6 +350,11 @@ class Tables(msgspec.Struct, frozen=True, kw_only=True):
     laws: pl.DataFrame
     left_out: pl.DataFrame
 
+    @property
+    def run_count(self) -> int:
+        """Runs that were read, those that test restart among them."""
+        return self.runs.height + self.restarts["run"].n_unique()
+
     def write_parquet(self, directory: Path) -> list[Path]:
         """One file per table below `directory`, which is made; returns their paths."""
         directory.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ import shutil
 from hpcckpt.comm import clock
 from hpcckpt.errors import RunError
 from hpcckpt.leg import Leg
-from hpcckpt.records import End, Resumed, Save, read_up_to_damage
+from hpcckpt.records import Resumed, Save, read_up_to_damage
 from hpcckpt.rundir import LegDir
 from hpcckpt.tracing.residency import cached_fraction
 
@@ -25,7 +25,7 @@ def go_on(leg: Leg, paths: LegDir) -> None:
     earlier = paths.earlier()
     if leg.strategy is None or not leg.comm.any(bool(earlier)):
         return
-    mine = completed(earlier, leg.comm.rank, leg.strategy.asynchronous)
+    mine = completed(earlier, leg.comm.rank)
     generation = newest_common(leg, mine)
     if generation is None:
         return
@@ -34,17 +34,13 @@ def go_on(leg: Leg, paths: LegDir) -> None:
     _remove_unfinished(leg)
 
 
-def completed(earlier: list[LegDir], rank: int, asynchronous: bool) -> dict[int, Save]:
-    """Generations that this rank saw complete, by its own files, the newest launch last."""
-    found: dict[int, Save] = {}
-    for launch in earlier:
-        records = read_up_to_damage(launch.rank_file(rank))
-        saves = [record for record in records if isinstance(record, Save)]
-        settled = any(isinstance(record, End) and record.status in ("ok", "stopped") for record in records)
-        if asynchronous and not settled:
-            saves = saves[:-1]  # only the next save, or a proper end, waits for the work behind a save
-        found |= {save.generation: save for save in saves}
-    return found
+def completed(earlier: list[LegDir], rank: int) -> dict[int, Save]:
+    """Generations whose save returned on this rank, by its own files, the newest launch last.
+
+    Whether the work behind an asynchronous save ended too, its files tell: `Strategy.holds`.
+    """
+    records = (record for launch in earlier for record in read_up_to_damage(launch.rank_file(rank)))
+    return {record.generation: record for record in records if isinstance(record, Save)}
 
 
 def newest_common(leg: Leg, mine: dict[int, Save]) -> int | None:
@@ -58,10 +54,12 @@ def newest_common(leg: Leg, mine: dict[int, Save]) -> int | None:
         reached = leg.comm.allgather(here)
         if all(reached):
             return generation
-        lacking[generation] = [rank for rank, there in enumerate(reached) if not there]
-    if not agreed:
+        # What an asynchronous strategy was still writing when the ranks ended is complete nowhere.
+        if any(reached) or not leg.strategy.asynchronous:
+            lacking[generation] = [rank for rank, there in enumerate(reached) if not there]
+    if not lacking:
         return None
-    newest = agreed[0]
+    newest = max(lacking)
     raise RunError(
         f"ranks {', '.join(map(str, lacking[newest]))} (this one on {leg.comm.host}) cannot reach generation {newest} "
         f"in {leg.root}: checkpoints on a node's own disk stay on the nodes that wrote them; "
@@ -72,7 +70,7 @@ def newest_common(leg: Leg, mine: dict[int, Save]) -> int | None:
 def _restore(leg: Leg, save: Save, launches: int) -> None:
     assert leg.strategy is not None
     directory = leg.directory(save.generation)
-    cached = cached_fraction(path for path in sorted(directory.rglob("*")) if path.is_file())
+    cached = cached_fraction(leg.strategy.reads(directory))
     begin = clock()
     leg.strategy.prepare()
     missing = leg.strategy.resume(directory, save.step)

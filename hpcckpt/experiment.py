@@ -17,7 +17,7 @@ import msgspec
 
 from hpcckpt import planting
 from hpcckpt.errors import SpecError, nearest
-from hpcckpt.numbers import at_least, not_negative, positive
+from hpcckpt.numbers import MOST_RANKS, at_least, at_most, not_negative, positive
 from hpcckpt.planting import FAULT_POINTS, Fault
 from hpcckpt.records import CONTROL, SCHEMA_VERSION, TRAIN
 from hpcckpt.restart import spec as restart_spec
@@ -28,8 +28,6 @@ __all__ = ["Axes", "Experiment", "Fault", "FAULT_POINTS", "Job", "Point", "Resta
 
 NAME = re.compile("[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """What names directories, jobs and locks: no separator, no leading dot or dash, no blank."""
-MOST_RANKS = 1_000_000
-"""Of nodes, and of ranks per node: more is a slip of the keyboard."""
 
 Kind = Literal["parameter", "optimizer", "buffer", "rng", "data_position", "other"]
 """The kinds of state that can be left out of a checkpoint: `records.KINDS` without containers."""
@@ -210,13 +208,16 @@ def check(experiment: Experiment) -> None:
 def _check_points(experiment: Experiment, restart: Restart | None) -> None:
     """What needs the points of the axes: faults, and tests of restart."""
     settings, found = experiment.settings, points(experiment)
-    sizes = [(p.nodes * p.ranks_per_node, (settings.steps - 1) // p.interval_steps) for p in found]
+    ranks = [p.nodes * p.ranks_per_node for p in found]
+    if restart:
+        restart_spec.check(restart, settings, (p.interval_steps for p in found), ranks)
     legs = restart_spec.planned_legs(restart) if restart else []
     for index, fault in enumerate(experiment.faults):
         planting.check_words(f"faults[{index}]", fault, settings.barrier, legs)
-        planting.check_numbers(f"faults[{index}]", fault, settings.steps, sizes)
-    if restart:
-        restart_spec.check(restart, settings, (p.interval_steps for p in found), (ranks for ranks, _ in sizes))
+        steps = restart_spec.steps_of(fault.leg, restart, settings.steps)
+        saves = [restart_spec.saves_in(steps, p.interval_steps) for p in found]
+        planting.check_numbers(f"faults[{index}]", fault, steps.stop, zip(ranks, saves, strict=True), steps.start)
+    planting.check_twice(experiment.faults)
 
 
 def check_name(key: str, name: str) -> None:
@@ -244,8 +245,8 @@ def _check_counts(axes: Axes, steps: int) -> None:
     for axis in ("nodes", "ranks_per_node", "interval_steps"):
         for count in getattr(axes, axis):
             at_least(f"axes.{axis}", count, 1)
-            if axis != "interval_steps" and count > MOST_RANKS:
-                raise SpecError(f"axes.{axis}: {count} must be at most {MOST_RANKS}")
+            if axis != "interval_steps":
+                at_most(f"axes.{axis}", count, MOST_RANKS)
             if axis == "interval_steps" and count >= steps:
                 raise SpecError(
                     f"axes.interval_steps: {count} must be less than settings.steps ({steps}): "

@@ -28,7 +28,7 @@ class Faults:
         self, faults: list[Fault], rank: int, leg: str, before_kill: Callable[[], None] = lambda: None
     ) -> None:
         self._mine = [fault for fault in faults if fault.hits(rank) and fault.leg == leg]
-        self._before_kill = before_kill
+        self._rank, self._before_kill = rank, before_kill
 
     @property
     def state(self) -> list[Fault]:
@@ -70,7 +70,7 @@ class Faults:
 
             entries = framework.full_state()
             arrays = {entry.key: entry.data for entry in entries if entry.data is not None}
-            changed, _ = damaged(arrays, {}, {entry.key: entry.kind for entry in entries}, fault)
+            changed, _ = damaged(arrays, {}, {entry.key: entry.kind for entry in entries}, fault, self._rank)
             framework.load(changed)
 
     def damage(self, generation: int, files: list[Path]) -> None:

@@ -7,10 +7,18 @@ from collections.abc import Iterable
 
 from hpcckpt.errors import SpecError
 
+MOST_RANKS = 1_000_000
+"""Of nodes, of ranks per node, and of ranks that a checkpoint is restored on: more is a slip of the keyboard."""
+
 
 def at_least(key: str, value: float, least: float) -> None:
     if not value >= least:  # so that nan fails too
         raise SpecError(f"{key}: {value} must be at least {least}")
+
+
+def at_most(key: str, value: float, most: float) -> None:
+    if not value <= most:
+        raise SpecError(f"{key}: {value} must be at most {most}")
 
 
 def positive(key: str, seconds: float) -> None:

@@ -358,13 +358,14 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """run_to_run, saving (the leg that saves, up to its stop), restart, elsewhere or transplant."""
     ranks: int
     points: int
-    """Points of training that were compared, on every rank."""
+    """Points of training that were compared, each on every rank."""
     first: Difference | None = None
     """Of anything; None: all bits are equal."""
     training: Difference | None = None
     """The first in what is computed: loss, gradients, parameters, optimizer, buffers, the order of the data."""
     cause: str | None = None
-    """Of the first difference in training: a kind of state, reduction_order or forward_arithmetic; None: not found."""
+    """Of the first difference in training: kinds of state, reduction_order, forward_arithmetic or backward_arithmetic;
+    None: not found."""
     kinds: list[str] = []
     """Kinds that differ where training begins (behind the restore)."""
     reason: str | None = None
@@ -376,12 +377,12 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def exact(self) -> bool | None:
         """Whether all bits are equal; None: not compared."""
-        return None if self.reason else self.first is None
+        return None if self.reason or not self.points else self.first is None
 
     @property
     def trains_exactly(self) -> bool | None:
         """Whether what is computed has equal bits; None: not compared."""
-        return None if self.reason else self.training is None
+        return None if self.reason or not self.points else self.training is None
 
 
 class Carried(msgspec.Struct, frozen=True, kw_only=True):
@@ -389,13 +390,14 @@ class Carried(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: str
     verdict: str
-    """saved, missing, partly, unchanged (a fresh start has the same values, so nothing is proved) or not_applicable."""
+    """saved; missing: as a fresh start has it; altered: neither that nor as saved; partly: some of it is as saved;
+    unchanged: a fresh start has the same values, so nothing is proved; not_applicable; not_measured."""
     entries: int
     """Entries of all ranks: what ranks hold in common counts on each."""
     restored: int
     """Of these, those that a fresh start has otherwise and the restore brought back."""
     differing: list[str] = []
-    """Keys that are not as they were, each with the ranks where."""
+    """Keys that are not as they were saved, each with the ranks where."""
     reason: str | None = None
 
 
@@ -414,14 +416,16 @@ class Split(msgspec.Struct, frozen=True, kw_only=True):
 class RestartReport(msgspec.Struct, frozen=True, kw_only=True):
     """All that a test of restart found."""
 
+    run_id: str
     stop: int
     steps: int
     comparisons: list[Comparison] = []
     carried: list[Carried] = []
     split: Split | None = None
     cure: list[str] | None = None
-    """Kinds that, taken from the reference, make all bits agree (or at least training); None: none does, or none was
-    looked for."""
+    """Kinds that, taken from the reference, make bits agree; None: none do, or none were looked for."""
+    cured: str | None = None
+    """all: every bit agrees with them; training: all that is computed does."""
     notes: list[str] = []
 
 

@@ -12,12 +12,20 @@ from hpcckpt import registry
 from hpcckpt.errors import RunError
 from hpcckpt.experiment import Job
 from hpcckpt.planting import RESTORED
-from hpcckpt.records import TRAIN, Comparison, RestartReport, Restored, read_up_to_damage
+from hpcckpt.records import (
+    TRAIN,
+    WAIT_AFTER,
+    WAIT_BEFORE,
+    Comparison,
+    RestartReport,
+    Restored,
+    read_up_to_damage,
+)
 from hpcckpt.restart import transplants
 from hpcckpt.restart.carried import carried
-from hpcckpt.restart.compare import Seen, compare, elsewhere, seen
+from hpcckpt.restart.compare import Seen, compare, due, elsewhere, seen
 from hpcckpt.restart.dumps import Dumps
-from hpcckpt.restart.spec import ELSEWHERE, REFERENCE, TRANSPLANT, dies
+from hpcckpt.restart.spec import ELSEWHERE, REFERENCE, TRANSPLANT, death, dies, restores
 from hpcckpt.rundir import LegDir, RunDir, write_json
 from jobs import ranks
 from jobs.restart_time import Moments, split
@@ -41,14 +49,30 @@ class Sequel:
         return self.paths.leg(name).death.exists()
 
     def after(self, name: str, ending: ranks.Ending | None = None) -> None:
-        """Compare the leg that has ended. Raises RunError where the planned death never came."""
-        if dies(self.restart, name) and not self.paths.leg(name).death.exists():
-            at = f"rank {self.restart.kill} never came to phase {self.restart.kill_at!r}"
-            raise RunError(f"settings.restart.kill: {at} of the save behind step {self.restart.stop}: name a writer")
+        """Compare the leg that has ended. Raises RunError where the planned death never came, or too late."""
+        if dies(self.restart, name) and (wrong := self._not_killed_in_a_save(self.paths.leg(name))):
+            raise RunError(wrong)
         if name == REFERENCE:
             return
         self.found[name] = self._compared(name, ending)
         self.write()
+
+    def _not_killed_in_a_save(self, leg: LegDir) -> str | None:
+        """Why the death was none in the midst of the save behind the one at `stop`; None where it was."""
+        restart, interval = self.restart, self.job.run.point.interval_steps
+        planned = death(restart, interval).generation
+        rank_file = leg.rank_file(restart.kill or 0)
+        saves = [save.generation for save in read_up_to_damage(rank_file, b'"save"')]
+        which = f"the save behind step {restart.stop + interval}"
+        if leg.death.exists():
+            late = f"settings.restart.kill_after_s: rank {restart.kill} outlived {which}: fewer seconds are needed"
+            return late if planned in saves else None
+        phases = sorted({span.phase for span in read_up_to_damage(rank_file, b'"span"')} - {WAIT_BEFORE, WAIT_AFTER})
+        if restart.kill_at in phases:
+            return f"settings.restart.kill_after_s: rank {restart.kill} outlived the leg: fewer seconds are needed"
+        has = f"it has {', '.join(phases)} there" if phases else "it has none there"
+        missed = f"rank {restart.kill} never came to phase {restart.kill_at!r} of {which}"
+        return f"settings.restart.kill_at: {missed}; {has}: name another phase, or a rank that writes"
 
     def following(self) -> list[str]:
         """The next leg beyond the planned ones, as a list of one; empty where nothing is left to learn."""
@@ -56,7 +80,7 @@ class Sequel:
             return [leg]
         for number in self.restart.elsewhere:
             name = f"{ELSEWHERE}{number}"
-            if name in self.found:
+            if name in self.found or number == self.job.run.ranks:  # no other number
                 continue
             if reason := self._refused(number):
                 self.found[name] = self._none(name, number, reason)
@@ -79,8 +103,6 @@ class Sequel:
 
     def _refused(self, number: int) -> str | None:
         point = self.job.run.point
-        if number == self.job.run.ranks:
-            return f"it was saved on {number}: that is no other number"
         for package, name in (("hpcckpt.frameworks", point.framework), ("hpcckpt.strategies", point.strategy)):
             if not registry.load(package, name).elastic:
                 return f"{name} declares that a restore needs as many ranks as the save had"
@@ -92,11 +114,17 @@ class Sequel:
         size = self.job_of(name).run.ranks
         if ending is not None and not self.forgives(name, ending):
             return self._none(name, size, f"the leg failed: {ending.reason}")
+        began = restored(self.paths.leg(name), size)
+        if restores(name) and len(began) < size:
+            return self._none(name, size, f"{size - len(began)} of {size} ranks recorded no restore")
+        points = due(name, self.restart, self.job.run.settings.steps, began[0].step if began else None)
         ours = digests(self.paths.leg(name), size)
         if name.startswith(ELSEWHERE):
-            return elsewhere(name, ours, self.reference, self.dumps.value, REFERENCE)
-        result = compare(name, _about(name), ours, self.reference, self.dumps.value, REFERENCE)
-        taken = sorted({key for found in restored(self.paths.leg(name), size) for key in found.transplanted})
+            return elsewhere(name, ours, self.reference, self.dumps.value, REFERENCE, points)
+        if dies(self.restart, name):  # some ranks came further than others
+            ours = {rank: {point: own[point] for point in points if point in own} for rank, own in ours.items()}
+        result = compare(name, _about(name), ours, self.reference, self.dumps.value, REFERENCE, points)
+        taken = sorted({key for found in began for key in found.transplanted})
         return msgspec.structs.replace(result, transplanted=taken)
 
     def _none(self, name: str, size: int, reason: str) -> Comparison:
@@ -118,25 +146,41 @@ class Sequel:
         leg, size = self.paths.leg(RESTORED), self.job.run.ranks
         began = restored(leg, size) if RESTORED in self.found else []
         cause = transplants.cause(self.found)
+        cure = transplants.cure(self.found)
+        saved = digests(self.paths.leg(TRAIN), size)
         return RestartReport(
+            run_id=self.job.run.run_id,
             stop=self.restart.stop,
             steps=self.job.run.settings.steps,
             comparisons=[_with_cause(each, cause) for each in self.found.values()],
-            carried=carried(digests(leg, size), self.reference, began[0].step) if began else [],
+            carried=carried(digests(leg, size), saved, began[0].step) if began else [],
             split=split(self.moments, self.paths, size) if began else None,
-            cure=transplants.cure(self.found),
+            cure=cure[0] if cure else None,
+            cured=cure[1] if cure else None,
             notes=self._notes(began),
         )
 
+    def _no_transplant(self) -> str | None:
+        """Why no kind of state was looked for, or not to the end."""
+        if reason := transplants.no_use(self.found):
+            return reason
+        if not self.restart.transplant:
+            return "settings.restart.transplant = false"
+        failed = (found for name, found in self.found.items() if name.startswith(TRANSPLANT) and found.reason)
+        return next((f"{found.leg}: {found.reason}" for found in failed), None)
+
     def _notes(self, began: list[Restored]) -> list[str]:
         notes = []
-        if RESTORED in self.found and (reason := transplants.no_use(self.found)):
-            notes.append(f"no transplant: {reason}")
+        if RESTORED in self.found and (reason := self._no_transplant()):
+            notes.append(f"{NO_TRANSPLANT}{reason}")
         lacking = sorted({key for found in began for key in found.lacking})
         if lacking:
             notes.append(f"the checkpoint holds no {', '.join(lacking[:6])}{' ...' if len(lacking) > 6 else ''}")
         planted = sorted({words for found in began for words in found.faults})
         return notes + [f"planted at the restore: {words}" for words in planted]
+
+
+NO_TRANSPLANT = "no transplant: "
 
 
 def _with_cause(found: Comparison, cause: list[str] | None) -> Comparison:

@@ -20,9 +20,10 @@ from hpcckpt.experiment import Job
 from hpcckpt.leg import Leg
 from hpcckpt.planting import RESTORE
 from hpcckpt.records import TRAIN, Restored, Save
-from hpcckpt.restart.compare import FRESH, LOADED
+from hpcckpt.restart.compare import FRESH, LOADED, STATE_KINDS
 from hpcckpt.restart.damage import damaged
 from hpcckpt.restart.spec import ELSEWHERE, EVERYTHING, last_step, restores, transplanted
+from hpcckpt.restart.transplants import JOIN
 from hpcckpt.restart.watch import Watch, graft
 from hpcckpt.rundir import RunDir
 from hpcckpt.strategies.base import Strategy
@@ -56,7 +57,7 @@ def begin(leg: Leg, leg_name: str, strategy: Strategy, paths: RunDir, scratch: P
     source = replace(leg, strategy=strategy, root=scratch / TRAIN)
     save = _newest(source, leg_name, paths)
     directory = source.directory(save.generation)
-    files = [path for path in sorted(directory.rglob("*")) if path.is_file()]
+    files = strategy.reads(directory)
     watch.behind_restore(FRESH, save.step)
     fresh = _fresh(leg)
     strategy.prepare()
@@ -96,7 +97,7 @@ def _newest(source: Leg, leg_name: str, paths: RunDir) -> Save:
     """The newest generation that all ranks saw complete; ranks that the train leg had not follow its rank 0."""
     assert source.strategy is not None
     rank = 0 if leg_name.startswith(ELSEWHERE) else source.comm.rank
-    mine = completed([paths.leg(TRAIN)], rank, source.strategy.asynchronous)
+    mine = completed([paths.leg(TRAIN)], rank)
     generation = newest_common(source, mine)
     if generation is None:
         raise RunError("the train leg completed no checkpoint: there is nothing to restart from")
@@ -138,7 +139,7 @@ def _damaged_resume(
             framework.reorder()
             words.append("gradients summed in another order")
             continue
-        arrays, said = damaged(arrays, fresh, kinds, fault)
+        arrays, said = damaged(arrays, fresh, kinds, fault, leg.comm.rank)
         words.append(said)
     framework.load(arrays)
     return lacking, words
@@ -150,8 +151,7 @@ def kind_of(key: str) -> str:
 
 
 def _transplant(watch: Watch, leg_name: str, step: int) -> list[str]:
-    kind = transplanted(leg_name)
-    if kind is None:
+    kinds = transplanted(leg_name)
+    if kinds is None:
         return []
-    everything = ["parameter", "optimizer", "buffer", "rng", "data_position", "other"]
-    return graft(watch, everything if kind == EVERYTHING else [kind], step)
+    return graft(watch, list(STATE_KINDS) if kinds == EVERYTHING else kinds.split(JOIN), step)

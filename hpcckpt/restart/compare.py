@@ -6,7 +6,7 @@ are and what follows from a difference, others decide.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from hpcckpt.records import Comparison, Difference, Digests
 from hpcckpt.restart.distance import distance
+from hpcckpt.restart.spec import Restart, dies, last_step
 
 FRESH, LOADED, STEP, WHOLE = "fresh", "loaded", "step", "whole"
 """Points of `Digests`. `whole`: every shared entry whole, where ranks hold parts of it."""
@@ -26,9 +27,12 @@ ORDER = ("data_order", "rng", "buffer", "loss", "gradient", "optimizer", "parame
 COMPUTED = ("data_order", "loss", "gradient", "parameter", "optimizer")
 """What training is. Batch-norm statistics are for evaluation: no step of training reads them."""
 NOT_KEPT = "its values were not kept: beyond the limit of dumps, or out of the driver's reach"
-REDUCTION_ORDER, FORWARD = "reduction_order", "forward_arithmetic"
+IDS_ONLY = "of the sample ids only the digest is kept"
+REDUCTION_ORDER, FORWARD, BACKWARD = "reduction_order", "forward_arithmetic", "backward_arithmetic"
+Point = tuple[str, int]
+"""When, and the step."""
 
-Seen = Mapping[int, Mapping[tuple[str, int], Digests]]
+Seen = Mapping[int, Mapping[Point, Digests]]
 """Rank -> (when, step) -> its digests."""
 Values = Callable[[str, int, str, int, str], np.ndarray | None]
 """(leg, rank, when, step, key) -> the array, None where nobody kept it."""
@@ -57,29 +61,46 @@ def seen(records: Mapping[int, list[Digests]]) -> Seen:
     return {rank: {(d.when, d.step): d for d in found} for rank, found in records.items()}
 
 
-def compare(leg: str, about: str, ours: Seen, theirs: Seen, values: Values, reference: str) -> Comparison:
-    """`ours` against the reference `theirs`, on all ranks and at all points that the leg has."""
-    groups = list(_points(ours, theirs))
-    kept = Comparison(leg=leg, about=about, ranks=len(ours), points=len(groups))
-    if not groups:
-        return msgspec.structs.replace(kept, reason=_nothing(ours))
+def due(leg: str, restart: Restart, steps: int, restored: int | None) -> list[Point]:
+    """The points that a leg has on every rank, where it ran as it should. `restored`: the step that it began with."""
+    last = restart.stop if dies(restart, leg) else last_step(leg, restart, steps)
+    if restored is None:
+        return [(STEP, step) for step in range(last + 1)]
+    return [(LOADED, restored), *((STEP, step) for step in range(restored + 1, last + 1))]
+
+
+def compare(
+    leg: str, about: str, ours: Seen, theirs: Seen, values: Values, reference: str, points: Sequence[Point] = ()
+) -> Comparison:  # fmt: skip
+    """`ours` against the reference `theirs`, on all ranks: at `points`, and at all others that any rank of it has.
+
+    Where one rank of either lacks one of them nothing is claimed: `reason` says which.
+    """
+    wanted = {point for own in ours.values() for point in own if point[0] in (LOADED, STEP)} | set(points)
+    kept = Comparison(leg=leg, about=about, ranks=len(ours), points=len(wanted))
+    if gap := _gap(ours, theirs, wanted):
+        return msgspec.structs.replace(kept, points=0, reason=gap)
+    groups = list(_pairs(ours, theirs, wanted))
     steps = [pair for pairs in groups for pair in pairs if pair.when != LOADED]
     lacking = {kind: why for pair in steps for kind, why in pair.ours.lacking.items()}
     first = _first(groups, ORDER)
     training = _first(groups, COMPUTED)
     loaded = [pair for pairs in groups for pair in pairs if pair.when == LOADED]
     kinds = [kind for kind in STATE_KINDS if any(pair.differing(kind) for pair in loaded)]
+    alone = len(ours) == 1
     return msgspec.structs.replace(
         kept,
         first=_explained(first, leg, reference, values),
         training=_explained(training, leg, reference, values),
         kinds=kinds,
-        cause=_cause(training, kinds, lacking),
+        cause=_cause(training, kinds, lacking, alone),
         lacking=lacking,
     )
 
 
-def elsewhere(leg: str, ours: Seen, theirs: Seen, values: Values, reference: str) -> Comparison:
+def elsewhere(
+    leg: str, ours: Seen, theirs: Seen, values: Values, reference: str, points: Sequence[Point] = ()
+) -> Comparison:  # fmt: skip
     """A restore on another number of ranks: what all ranks hold in common against the reference's rank 0.
 
     Random states belong to single ranks, and other ranks draw other samples, so neither is compared.
@@ -96,7 +117,7 @@ def elsewhere(leg: str, ours: Seen, theirs: Seen, values: Values, reference: str
     def of_rank_0(name: str, rank: int, *place: Any) -> np.ndarray | None:
         return values(name, 0 if name == reference else rank, *place)
 
-    found = compare(leg, "elsewhere", shared, first, of_rank_0, reference)
+    found = compare(leg, "elsewhere", shared, first, of_rank_0, reference, points)
     left = "each rank has its own: not compared on other ranks"
     return msgspec.structs.replace(found, lacking=found.lacking | {"rng": left})
 
@@ -110,17 +131,31 @@ def _shared(digests: Digests) -> Digests:
     return msgspec.structs.replace(digests, kinds=kinds)
 
 
-def _points(ours: Seen, theirs: Seen) -> Iterator[list[Pair]]:
-    """All ranks' pairs of each point, in the order of training."""
-    points = {point for own in ours.values() for point in own if point[0] in (LOADED, STEP)}
-    for when, step in sorted(points, key=lambda point: point[::-1]):
-        pairs = []
+def _gap(ours: Seen, theirs: Seen, points: Iterable[Point]) -> str | None:
+    """What is missing for a comparison at these points; None where nothing is."""
+    if not any(ours.values()):
+        return "the leg recorded no digests"
+    for when, step in sorted(points, key=_in_training):
         for rank, own in ours.items():
-            theirs_there = theirs.get(rank, {}).get((STEP, step))
-            if (when, step) in own and theirs_there is not None:
-                pairs.append(Pair(rank, when, step, _state_only(own[when, step], when), theirs_there))
-        if pairs:
-            yield pairs
+            if (when, step) not in own:
+                return f"rank {rank} has no digests of step {step} ({when})"
+            if (STEP, step) not in theirs.get(rank, {}):
+                return f"the reference's rank {rank} has no digests of step {step}"
+    return None
+
+
+def _pairs(ours: Seen, theirs: Seen, points: Iterable[Point]) -> Iterator[list[Pair]]:
+    """All ranks' pairs of each point, in the order of training."""
+    for when, step in sorted(points, key=_in_training):
+        yield [
+            Pair(rank, when, step, _state_only(own[when, step], when), theirs[rank][STEP, step])
+            for rank, own in ours.items()
+        ]
+
+
+def _in_training(point: Point) -> tuple[int, str]:
+    """`loaded` comes before `step` of the same number: the latter is of a step that was made anew."""
+    return point[1], point[0]
 
 
 def _state_only(digests: Digests, when: str) -> Digests:
@@ -129,10 +164,6 @@ def _state_only(digests: Digests, when: str) -> Digests:
         return digests
     reason = "no step was made yet"
     return msgspec.structs.replace(digests, lacking={**digests.lacking, **dict.fromkeys(STEP_KINDS, reason)})
-
-
-def _nothing(ours: Seen) -> str:
-    return "the leg recorded no digests" if not any(ours.values()) else "the reference has no digests of these points"
 
 
 @dataclass(frozen=True)
@@ -156,16 +187,15 @@ def _first(groups: list[list[Pair]], kinds: tuple[str, ...]) -> _Found | None:
     return None
 
 
-def _cause(training: _Found | None, kinds: list[str], lacking: Mapping[str, str]) -> str | None:
+def _cause(training: _Found | None, kinds: list[str], lacking: Mapping[str, str], alone: bool) -> str | None:
     """What the first difference in training follows from, where the digests alone can tell."""
-    if training is None:
-        return None
-    if training.pair.when == LOADED or training.kind == "data_order":
+    if training is None or kinds or training.pair.when == LOADED:
+        return None  # nothing, or the state that training went on with: a transplant tells which of it
+    if training.kind == "data_order":
         return training.kind
-    if kinds:
-        return None  # several things may be to blame: a transplant tells
     if training.kind == "gradient" or (training.kind in ("optimizer", "parameter") and "gradient" in lacking):
-        return REDUCTION_ORDER  # equal samples, equal state, equal loss on this rank: only the sums are left
+        # Equal samples, equal state, equal loss on this rank: what is left is how gradients are made and added up.
+        return BACKWARD if alone else REDUCTION_ORDER
     return FORWARD if training.kind == "loss" else training.kind
 
 
@@ -186,6 +216,8 @@ def _explained(found: _Found | None, leg: str, reference: str, values: Values) -
     if None in sides:
         holder = "the reference" if sides[0] is None else "this leg"
         return msgspec.structs.replace(place, reason=f"only {holder} has it")
+    if found.kind == "data_order":
+        return msgspec.structs.replace(place, reason=IDS_ONLY)
     if found.kind == "loss":
         return msgspec.structs.replace(place, elements=1, of_elements=1, **_losses(sides))
     ours = values(leg, pair.rank, pair.when, pair.step, found.key)
@@ -203,14 +235,17 @@ def _explained(found: _Found | None, leg: str, reference: str, values: Values) -
         of_elements=measured.of_elements,
         ulp=measured.ulp,
         largest=measured.largest,
+        reason=measured.reason,
     )
 
 
-def _losses(sides: list[str | None]) -> dict[str, float | int | None]:
+def _losses(sides: list[str | None]) -> dict[str, Any]:
     """A loss is its own digest: its value, in hexadecimal."""
-    ours, theirs = (np.array(float.fromhex(str(side)), dtype=np.float64) for side in sides)
-    measured = distance(ours, theirs)
-    # Frameworks compute it in single precision, so its unit in the last place is that of a float32.
-    single = distance(ours.astype(np.float32), theirs.astype(np.float32))
-    largest = measured.largest if not isinstance(measured, str) else None
-    return {"ulp": single.ulp if not isinstance(single, str) else None, "largest": largest}
+    wide = [np.array(float.fromhex(str(side)), dtype=np.float64) for side in sides]
+    with np.errstate(over="ignore"):
+        narrow = [value.astype(np.float32) for value in wide]
+    # Most frameworks compute it in single precision, and then its unit in the last place is that of a float32.
+    single = all(a == b or (np.isnan(a) and np.isnan(b)) for a, b in zip(wide, narrow, strict=True))
+    measured = distance(*(narrow if single else wide))
+    assert not isinstance(measured, str)
+    return {"ulp": measured.ulp, "largest": measured.largest, "reason": measured.reason}

@@ -5,15 +5,15 @@ Words and rules only: no state, no files, no framework.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
-from hpcckpt.errors import SpecError
-from hpcckpt.numbers import at_least, below
-from hpcckpt.planting import RESTORED, Fault
-from hpcckpt.records import SERIALIZE_WRITE, STALL_PHASES, TRAIN
+from hpcckpt.errors import SpecError, nearest
+from hpcckpt.numbers import MOST_RANKS, at_least, at_most, not_negative
+from hpcckpt.planting import FAULT_PHASES, RESTORED, Fault
+from hpcckpt.records import SERIALIZE_WRITE, TRAIN
 
 # Legs of a run that tests restart. `train` stops behind the step `stop`; `restored` has fresh ranks, which restore what
 # `train` saved and go on to the last step.
@@ -48,7 +48,10 @@ class Restart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     kill_after_s: float = 0.0
     """How long after that phase began."""
     dump_limit_bytes: int = 1 << 30
-    """Of state that a rank writes to scratch in a leg, so that differences can be counted; beyond it, none."""
+    """Of state that a rank writes to scratch in a leg, so that differences can be counted; beyond it, none.
+
+    What a transplant takes from the reference is not counted in it: one whole state, where `transplant` is true.
+    """
 
 
 def planned_legs(restart: Restart) -> list[str]:
@@ -98,24 +101,60 @@ def last_step(leg: str, restart: Restart, steps: int) -> int:
     return restart.stop if leg == TRAIN and restart.kill is None else steps - 1
 
 
+def steps_of(leg: str, restart: Restart | None, steps: int) -> range:
+    """Indices of the steps of a leg; `restart`: None in runs that measure saves."""
+    if restart is None:
+        return range(steps)
+    return range(restart.stop + 1 if restores(leg) else 0, last_step(leg, restart, steps) + 1)
+
+
+def saves_in(steps: range, interval: int) -> int:
+    """Saves that fall behind these steps; behind the first one of a leg, which is warm-up, there is none."""
+    return max(0, (steps.stop - 1) // interval - steps.start // interval)
+
+
 def check(restart: Restart, settings: Any, intervals: Iterable[int], ranks: Iterable[int]) -> None:
     """Raises SpecError for what no run can mean."""
-    counts = list(ranks)
-    at_least("settings.restart.stop", restart.stop, 1)
-    below("settings.restart.stop", restart.stop, [settings.steps - 1], "last step")
+    _check_stop(restart.stop, settings.steps)
     at_least("settings.restart.again", restart.again, 0)
-    below("settings.restart.again", restart.again, [MOST_AGAIN + 1], "number of repeats")
-    at_least("settings.restart.kill_after_s", restart.kill_after_s, 0)
-    for number in restart.elsewhere:
-        at_least("settings.restart.elsewhere", number, 1)
+    at_most("settings.restart.again", restart.again, MOST_AGAIN)
+    at_least("settings.restart.dump_limit_bytes", restart.dump_limit_bytes, 0)
+    _check_elsewhere(restart.elsewhere)
     if settings.barrier == "none":
         raise SpecError("settings.barrier: 'none' leaves no pause in which states could be compared")
     for interval in intervals:
         _check_interval(restart, interval, settings.steps)
+    _check_death(restart, ranks)
+
+
+def _check_stop(stop: int, steps: int) -> None:
+    if steps < 3:
+        raise SpecError(f"settings.steps: {steps} leave no step behind a save and a stop; a test of restart needs 3")
+    if not 1 <= stop < steps - 1:
+        raise SpecError(
+            f"settings.restart.stop: {stop} must be at least 1 and less than {steps - 1}, the last step"
+        )
+
+
+def _check_elsewhere(elsewhere: Sequence[int]) -> None:
+    key = "settings.restart.elsewhere"
+    for index, number in enumerate(elsewhere):
+        at_least(key, number, 1)
+        at_most(key, number, MOST_RANKS)
+        if number in elsewhere[:index]:
+            raise SpecError(f"{key}: {number} is listed twice; each number of ranks is one leg")
+
+
+def _check_death(restart: Restart, ranks: Iterable[int]) -> None:
     if restart.kill is not None:
-        below("settings.restart.kill", restart.kill, counts, "number of ranks")
-        if restart.kill_at not in STALL_PHASES:
-            raise SpecError(f"settings.restart.kill_at: {restart.kill_at!r} is no phase; {', '.join(STALL_PHASES)}")
+        fewest = min(ranks, default=restart.kill + 1)
+        if not 0 <= restart.kill < fewest:
+            least = f"less than {fewest}, the smallest number of ranks of any run"
+            raise SpecError(f"settings.restart.kill: {restart.kill} must be at least 0 and {least}")
+    if restart.kill_at not in FAULT_PHASES:
+        hint = nearest(restart.kill_at, FAULT_PHASES)
+        raise SpecError(f"settings.restart.kill_at: {restart.kill_at!r} is no phase that a save enters; {hint}")
+    not_negative("settings.restart.kill_after_s", restart.kill_after_s)
 
 
 def _check_interval(restart: Restart, interval: int, steps: int) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from hpcckpt.comm import Comm, clock
+from hpcckpt.errors import RunError
 from hpcckpt.faults import Faults
 from hpcckpt.frameworks.base import Entry, Framework
 from hpcckpt.inventory import digest
@@ -148,6 +149,8 @@ def graft(watch: Watch, kinds: list[str], step: int) -> list[str]:
     live = {entry.key: entry for entry in framework.full_state()}
     kind_of = {key: entry.kind for key, entry in live.items()} | watch.kinds(step)
     taken = {key: array for key, array in mine.items() if kind_of.get(key) in kinds}
+    if not watch.comm.any(bool(taken)):
+        raise RunError(f"of {', '.join(kinds)} nothing of step {step} of the reference can be reached")
     arrays: dict[str, np.ndarray] = {key: e.data.copy() for key, e in live.items() if e.data is not None}
     framework.load(arrays | taken)
     return sorted(taken)

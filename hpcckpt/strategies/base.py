@@ -161,8 +161,16 @@ class Strategy:
         return made if keep == "all" or cls.refers_back else min(made, keep)
 
     def holds(self, directory: Path, step: int) -> bool:
-        """Whether this rank can go back to a generation: it was not pruned, and does not lie on another node's disk."""
+        """Whether this rank can go back to a generation.
+
+        It was not pruned, does not lie on another node's disk, and is complete: of asynchronous work its own mark says.
+        """
         return directory.is_dir() and any(directory.iterdir())
+
+    def reads(self, directory: Path) -> list[Path]:
+        """The files that a restore of the generation in `directory` may read."""
+        place = directory.parent if self.refers_back else directory
+        return [path for path in sorted(place.rglob("*")) if path.is_file()]
 
     def restore(self, directory: Path, step: int | None = None) -> dict[str, np.ndarray]:
         """All arrays of a generation by entry key, on any rank that can reach its files.

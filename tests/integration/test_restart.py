@@ -77,11 +77,30 @@ def test_after_a_death_in_a_save_the_newest_complete_checkpoint_is_gone_on_from(
     )
 
 
-def test_a_death_that_never_comes_is_said(tmp_path: Path) -> None:
-    paths, made = job(tmp_path, restart={"kill": 1, "again": 0})  # a single writer is rank 0
+def refused(base: Path, faults: list[Fault] | None = None, **changes: Any) -> str:
+    """Why the run failed."""
+    paths, made = job(base, faults, **changes)
     made = msgspec.structs.replace(made, site=SITE)
     write_json(paths.run, made)
     write_json(paths.state, State(state=QUEUED, updated=time.time()))
     Driver(paths.path)()
     state = paths.read_state()
-    assert state.state == FAILED and "rank 1 never came to phase 'serialize+write'" in str(state.reason)
+    assert state.state == FAILED
+    return str(state.reason)
+
+
+def test_a_death_that_never_comes_is_said(tmp_path: Path) -> None:
+    reason = refused(tmp_path, restart={"kill": 1, "again": 0})  # a single writer is rank 0
+    assert reason == (
+        "settings.restart.kill_at: rank 1 never came to phase 'serialize+write' of the save behind step 4; it has "
+        "gather, wait_inside there: name another phase, or a rank that writes"
+    )
+
+
+def test_a_death_that_comes_behind_the_save_is_no_death_in_it(tmp_path: Path) -> None:
+    slow = Fault(rank="all", at="step", action="sleep", seconds=0.2, leg="train")
+    late = {"kill": 0, "kill_after_s": 0.5, "again": 0}
+    reason = refused(tmp_path / "late", [slow], restart=late, settings={"steps": 12})
+    assert reason.startswith("settings.restart.kill_after_s: rank 0 outlived the save behind step 4")
+    reason = refused(tmp_path / "never", restart={**late, "kill_after_s": 500.0})
+    assert reason.startswith("settings.restart.kill_after_s: rank 0 outlived the leg")

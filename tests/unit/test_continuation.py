@@ -15,7 +15,7 @@ from hpcckpt.errors import RunError
 from hpcckpt.experiment import Run
 from hpcckpt.faults import Faults
 from hpcckpt.leg import Leg, Stopped
-from hpcckpt.records import End, Record, Resumed, Save, Step, Window, decode, encode
+from hpcckpt.records import Record, Resumed, Save, Step, Window, decode, encode
 from hpcckpt.rundir import LegDir
 from hpcckpt.strategies.base import Topology
 from hpcckpt.tracing.spans import Trace
@@ -41,17 +41,9 @@ def test_half_a_line_of_a_killed_rank_ends_its_file(tmp_path: Path) -> None:
     leg = LegDir(tmp_path / "train")
     first = earlier(leg, 0, [save_of(0), save_of(1)], b'{"type":"save","generation":2,')
     second = earlier(leg, 1, [save_of(2)])
-    assert sorted(completed([first], 0, asynchronous=False)) == [0, 1]
-    assert sorted(completed([first, second], 0, asynchronous=False)) == [0, 1, 2]
-    assert completed([first], 1, asynchronous=False) == {}, "rank 1 never wrote a line"
-
-
-def test_an_asynchronous_save_counts_once_the_next_one_waited_for_it(tmp_path: Path) -> None:
-    leg = LegDir(tmp_path / "train")
-    killed = earlier(leg, 0, [save_of(0), save_of(1)])
-    stopped = earlier(leg, 1, [save_of(2), End(t_ns=0, status="stopped")])
-    assert sorted(completed([killed], 0, asynchronous=True)) == [0]
-    assert sorted(completed([stopped], 0, asynchronous=True)) == [2]
+    assert sorted(completed([first], 0)) == [0, 1]
+    assert sorted(completed([first, second], 0)) == [0, 1, 2]
+    assert completed([first], 1) == {}, "rank 1 never wrote a line"
 
 
 def test_launches_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
@@ -88,8 +80,8 @@ class Holding:
 
     one_directory = False
 
-    def __init__(self, here: set[int]) -> None:
-        self.here = here
+    def __init__(self, here: set[int], asynchronous: bool = False) -> None:
+        self.here, self.asynchronous = here, asynchronous
 
     def holds(self, directory: Path, step: int) -> bool:
         return step in self.here
@@ -113,6 +105,19 @@ def test_a_generation_that_one_rank_cannot_reach_is_passed_over(tmp_path: Path) 
 
 def test_nothing_completed_means_from_the_beginning(tmp_path: Path) -> None:
     assert newest_common(asking(Together([]), {0}, tmp_path), {0: save_of(0)}) is None
+
+
+def test_an_asynchronous_save_that_was_still_written_is_gone_behind(tmp_path: Path) -> None:
+    saves = {3: save_of(3, 3), 4: save_of(4, 4)}
+    leg = asking(Together([3, 4], False, True), set(), tmp_path)
+    leg.strategy = Holding({3}, asynchronous=True)  # type: ignore[assignment]
+    assert newest_common(leg, saves) == 3
+    leg.comm = Together([4], False)
+    leg.strategy = Holding(set(), asynchronous=True)  # type: ignore[assignment]
+    assert newest_common(leg, {4: save_of(4, 4)}) is None, "there is none, on any rank: from the beginning"
+    leg.comm = Together([4], True)
+    with pytest.raises(RunError, match="cannot reach generation 4"):
+        newest_common(leg, {4: save_of(4, 4)})
 
 
 def test_files_on_other_nodes_are_refused_by_name(tmp_path: Path) -> None:

@@ -68,14 +68,15 @@ def found(made: Tables) -> dict[str, Finding]:
 
 def exact_run(**more: Any) -> list[dict[str, Any]]:
     repeats = [leg(f"again-{number:02d}", "run_to_run", **more) for number in range(20)]
-    return [*repeats, leg("restored", "restart", **more), leg("elsewhere-2", "elsewhere", leg_ranks=2, **more)]
+    saving = leg("train", "saving", **more)
+    return [*repeats, saving, leg("restored", "restart", **more), leg("elsewhere-2", "elsewhere", leg_ranks=2, **more)]
 
 
 def test_an_exact_run_supports_and_contradicts_the_paper() -> None:
     claims = found(tables(*exact_run()))
     assert {code: claim.verdict for code, claim in claims.items()} == {
         "RD01": "supports", "RD02": "supports", "RD03": "supports", "RD04": "not_measured", "RD05": "supports",
-        "RD06": "contradicts", "RD07": "contradicts",
+        "RD06": "contradicts", "RD07": "contradicts", "RD08": "supports",
     }  # fmt: skip
     assert claims["RD04"].reason == "the restart is exact: there is nothing to explain"
     assert claims["RD06"].sentence == "exact with at least one strategy and network: on 4 ranks pytorch_ddp (cpu)"
@@ -87,7 +88,9 @@ def test_nineteen_repeats_are_no_claim_and_one_that_differs_is() -> None:
     odd = leg("again", "run_to_run", False, cause="reduction_order")
     one = found(tables(odd, *exact_run()[:2]))["RD01"]
     assert one.verdict == "contradicts" and "1 of 3 repeats not equal" in one.sentence
-    assert "cause: reduction_order" in one.sentence and one.recommendation
+    assert "; reduction_order: the order in which ranks' gradients are added up" in one.sentence and one.recommendation
+    stray = found(tables(leg("again", "run_to_run", False, cause="parameter")))["RD01"]
+    assert stray.recommendation is None, "nothing was restored, so no checkpoint is to blame"
 
 
 def test_a_restart_that_differs_is_explained_by_a_transplant() -> None:
@@ -215,7 +218,8 @@ def test_a_run_is_read_whole_and_kept_out_of_the_other_questions(tmp_path: Path)
     assert cli.exit_code(made) == ExitCode.OK
     assert set(made.laws["verdict"]) == {laws.KEPT}
     (row,) = RestartDeterminism().answer(made).rows
-    assert row["group"].startswith("numpy_toy, single_writer, npz_plain, small with momentum, 2 ranks on cpu")
+    head = "numpy_toy, single_writer, npz_plain, small with momentum, buffered, every 2 steps, 2 ranks on cpu"
+    assert row["group"].startswith(head)
     assert (row["again_exact"], row["restart_exact"], row["elsewhere_exact"]) == (1, 1, 1)
     assert row["digest_s"] > 0 and row["digest_bytes"] > 3 * 30720 * 4 and row["step_s"] > 0
     assert Scaling().answer(made, False).rows == []

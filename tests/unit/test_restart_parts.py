@@ -16,10 +16,21 @@ from hpcckpt.errors import SpecError
 from hpcckpt.experiment import Axes, Experiment, Fault, Settings, check, points, runs
 from hpcckpt.records import Comparison, Difference, Digests
 from hpcckpt.restart.carried import carried
-from hpcckpt.restart.compare import FORWARD, NOT_KEPT, REDUCTION_ORDER, Seen, compare, elsewhere, seen
+from hpcckpt.restart.compare import (
+    BACKWARD,
+    FORWARD,
+    IDS_ONLY,
+    NOT_KEPT,
+    REDUCTION_ORDER,
+    Seen,
+    compare,
+    due,
+    elsewhere,
+    seen,
+)
 from hpcckpt.restart.distance import Distance, distance
 from hpcckpt.restart.spec import Restart, extra_legs, last_step, planned_legs, restores
-from hpcckpt.restart.transplants import cause, cure, next_leg, no_use
+from hpcckpt.restart.transplants import MOST, cause, cure, next_leg, no_use
 
 # ---- distance
 
@@ -45,15 +56,16 @@ def test_the_worst_pair_is_far_and_finite() -> None:
 
 def test_what_is_no_number_has_no_distance() -> None:
     found = distance(np.array([np.nan, 1.0]), np.array([2.0, 1.0]))
-    assert found == Distance(1, 2, None, None)
+    assert found == Distance(1, 2, None, None, "none of them is a finite number on both sides")
 
 
 def test_whole_numbers_have_a_difference_and_no_ulp() -> None:
-    assert distance(np.array([3, 5]), np.array([3, 9])) == Distance(1, 2, None, 4.0)
+    reason = "integers have no units in the last place"
+    assert distance(np.array([3, 5]), np.array([3, 9])) == Distance(1, 2, None, 4.0, reason)
 
 
 def test_scalars_and_negative_zero() -> None:
-    assert distance(np.array(0.0), np.array(-0.0)) == Distance(1, 1, 0, 0.0)
+    assert distance(np.array(0.0), np.array(-0.0)) == Distance(1, 1, 0, 0.0, "only the sign of zero differs")
 
 
 def test_other_shapes_are_said() -> None:
@@ -121,6 +133,8 @@ def test_a_random_state_that_nothing_draws_from_leaves_training_exact() -> None:
 def test_a_loss_is_its_own_value() -> None:
     found = judged({"loss": float(np.nextafter(np.float32(1), np.float32(2))).hex()})
     assert found.first and (found.first.ulp, found.first.elements) == (1, 1)
+    found = judged({"loss": float(np.nextafter(1.0, 2.0)).hex()})
+    assert found.first and found.first.ulp == 1, "of two losses in double precision"
 
 
 def test_values_that_nobody_kept_are_said() -> None:
@@ -139,7 +153,50 @@ def test_what_was_never_recorded_is_not_compared() -> None:
     found = compare("x", "restart", leg([]), leg([at(1, **BASE)]), nothing, "reference")
     assert found.exact is None and found.reason == "the leg recorded no digests"
     found = compare("x", "restart", leg([at(9, **BASE)]), leg([at(1, **BASE)]), nothing, "reference")
-    assert found.reason == "the reference has no digests of these points"
+    assert found.reason == "the reference's rank 0 has no digests of step 9" and found.exact is None
+    assert Comparison(leg="x", about="restart", ranks=1, points=0).exact is None, "of nothing nothing is claimed"
+
+
+@pytest.mark.parametrize(
+    ("lost", "words"),
+    [
+        (("ours", 1, None), "rank 1 has no digests of step 1 (step)"),
+        (("ours", 0, 2), "rank 0 has no digests of step 2 (step)"),
+        (("theirs", 1, 2), "the reference's rank 1 has no digests of step 2"),
+        (("both", None, 2), "rank 0 has no digests of step 2 (step)"),
+    ],
+)
+def test_digests_that_are_missing_anywhere_leave_nothing_claimed(lost: tuple[str, Any, Any], words: str) -> None:
+    sides = {}
+    for side in ("ours", "theirs"):
+        ranks = [[1, 2], [1, 2]]
+        for rank in (0, 1):
+            if lost[0] in (side, "both") and lost[1] in (rank, None):
+                ranks[rank] = [step for step in ranks[rank] if lost[2] not in (step, None)]
+        sides[side] = leg(*([at(step, **BASE) for step in steps] for steps in ranks))
+    wanted = [("step", 1), ("step", 2)]
+    found = compare("x", "run_to_run", sides["ours"], sides["theirs"], nothing, "reference", wanted)
+    assert found.reason == words and found.exact is None and found.trains_exactly is None
+
+
+def test_the_points_that_are_due() -> None:
+    restart, killed = Restart(stop=2), Restart(stop=2, kill=0)
+    assert due("again", restart, 4, None) == [("step", 0), ("step", 1), ("step", 2), ("step", 3)]
+    assert due("train", restart, 4, None) == due("train", killed, 4, None) == [("step", 0), ("step", 1), ("step", 2)]
+    assert due("restored", restart, 4, 2) == due("transplant-rng", restart, 4, 2) == [("loaded", 2), ("step", 3)]
+    assert due("elsewhere-3", restart, 4, 2) == [("loaded", 2)]
+
+
+def test_one_rank_alone_has_no_order_of_sums() -> None:
+    found = compare(
+        "x", "run_to_run", leg([at(1, **(BASE | {"gradient": "x"}))]), leg([at(1, **BASE)]), nothing, "reference"
+    )
+    assert found.cause == BACKWARD
+
+
+def test_sample_ids_have_no_distance() -> None:
+    found = judged({"data_order": "x"})
+    assert found.first and found.first.reason == IDS_ONLY
 
 
 def test_behind_a_restore_no_step_is_compared() -> None:
@@ -162,6 +219,27 @@ def test_on_other_ranks_only_what_is_shared_is_compared_with_rank_0() -> None:
 
 
 # ---- carried
+
+
+def test_what_is_neither_as_saved_nor_as_fresh_was_altered_and_not_left_out() -> None:
+    saved = leg([at(1, parameter="p", rng="r")], [at(1, parameter="p", rng="s")])
+    fresh = [at(1, "fresh", parameter="f", rng="f") for _ in range(2)]
+    after = [at(1, "loaded", parameter="q", rng=rng) for rng in ("r", "f")]
+    restored = leg(*([fresh[rank], after[rank]] for rank in range(2)))
+    found = {row.kind: (row.verdict, row.differing) for row in carried(restored, saved, 1)}
+    assert found["parameter"] == ("altered", ["t (rank 0, 1)"])
+    assert found["rng"] == ("partly", ["t (rank 1)"])
+
+
+def test_of_states_that_were_not_seen_nothing_is_told() -> None:
+    loaded = [at(1, "fresh", parameter="f"), at(1, "loaded", parameter="p")]
+    before = [at(1, parameter="p")]
+    for restored, saved, words in (
+        (leg(loaded, loaded), leg(before, []), "rank 1 has no digests of what it saved behind step 1"),
+        (leg(loaded, loaded[:1]), leg(*[before] * 2), "rank 1 has no digests of the state loaded at step 1"),
+    ):
+        rows = carried(restored, saved, 1)
+        assert {(row.verdict, row.reason) for row in rows} == {("not_measured", words)}
 
 
 def test_what_a_checkpoint_carries_is_told_by_three_states() -> None:
@@ -201,18 +279,40 @@ def test_kinds_are_tried_one_by_one_until_training_is_exact_then_all() -> None:
     assert next_leg(found) == "transplant-rng"
     unhelped = found | course(made("transplant-rng"))
     assert next_leg(unhelped) == "transplant-buffer"
+    failed = course(msgspec.structs.replace(made("transplant-rng"), reason="the leg failed"))
+    assert next_leg(found | failed) is None, "the next would fail alike"
     found |= course(made("transplant-rng", trains=True))
     assert next_leg(found) == "transplant-everything"
     found |= course(made("transplant-everything", exact=True))
     assert next_leg(found) is None
-    assert cause(found) == ["rng"] and cure(found) == ["buffer", "rng"]
+    assert cause(found) == ["rng"] and cure(found) == (["buffer", "rng"], "all")
 
 
 def test_one_kind_needs_one_transplant() -> None:
     found = course(made("restored", "restart", False, True, "buffer"))
     assert next_leg(found) == "transplant-buffer"
     found |= course(made("transplant-buffer", exact=True))
-    assert next_leg(found) is None and cause(found) == cure(found) == ["buffer"]
+    assert next_leg(found) is None and cause(found) == ["buffer"] and cure(found) == (["buffer"], "all")
+
+
+def test_training_that_was_exact_before_is_no_cure() -> None:
+    unhelped = made("transplant-buffer", "transplant", False, True)
+    found = course(made("restored", "restart", False, True, "buffer"), unhelped)
+    assert next_leg(found) is None and cause(found) is None and cure(found) is None
+
+
+def test_what_is_needed_together_is_told_from_what_is_not() -> None:
+    """Of three kinds two are needed: neither alone helps, all three do, and buffers can be left out again."""
+    found = course(made("restored", "restart", False, False, "optimizer", "buffer", "rng"))
+    tried = []
+    while leg := next_leg(found):
+        tried.append(leg)
+        enough = {"optimizer", "rng"} <= set(leg.removeprefix("transplant-").split("+")) or leg.endswith("everything")
+        found |= course(made(leg, "transplant", leg.endswith("everything"), enough))
+    single = ["transplant-optimizer", "transplant-rng", "transplant-buffer"]
+    assert tried == [*single, "transplant-everything", "transplant-optimizer+rng"]
+    assert cause(found) == ["optimizer", "rng"] and cure(found) == (["optimizer", "buffer", "rng"], "all")
+    assert len(tried) <= MOST
 
 
 def test_where_nothing_helps_nothing_is_claimed() -> None:
@@ -225,6 +325,13 @@ def test_equal_state_that_trains_otherwise_leaves_the_sums() -> None:
     left = msgspec.structs.replace(made("transplant-buffer"), cause="reduction_order")
     found = course(made("restored", "restart", False, False, "buffer"), left)
     assert next_leg(found) is None and cause(found) == ["reduction_order"] and cure(found) is None
+
+
+def test_a_kind_whose_transplant_moves_the_first_difference_is_a_cause_too() -> None:
+    place = Difference(step=3, when="step", rank=0, kind="gradient", tensor="x", tensors=1)
+    left = msgspec.structs.replace(made("transplant-optimizer"), cause="reduction_order", training=place)
+    found = course(made("restored", "restart", False, False, "optimizer"), left)
+    assert cause(found) == ["optimizer", "reduction_order"]
 
 
 def test_chance_is_not_taken_for_a_cure() -> None:
@@ -247,9 +354,9 @@ def experiment(restart: dict[str, Any], faults: list[Fault] | None = None, **cha
     ("restart", "changes", "message"),
     [
         ({"stop": 3}, {}, "settings.restart.stop: 3 is no multiple of interval_steps (2)"),
-        ({"stop": 6}, {}, "settings.restart.stop: 6 must be at least 0 and less than 6"),
+        ({"stop": 6}, {}, "settings.restart.stop: 6 must be at least 1 and less than 6, the last step"),
         ({"stop": 0}, {}, "settings.restart.stop: 0 must be at least 1"),
-        ({"stop": 2, "kill": 2}, {}, "settings.restart.kill: 2 must be at least 0 and less than 2"),
+        ({"stop": 2, "kill": 2}, {}, "settings.restart.kill: 2 must be at least 0 and less than 2, the smallest"),
         ({"stop": 4, "kill": 0}, {"steps": 6}, "settings.restart.kill: no save follows the one at step 4"),
         ({"stop": 2, "kill": 0, "kill_at": "x"}, {}, "settings.restart.kill_at: 'x' is no phase"),
         ({"stop": 2, "elsewhere": [0]}, {}, "settings.restart.elsewhere: 0 must be at least 1"),
@@ -300,7 +407,7 @@ def test_switches_are_an_axis_of_these_runs_only() -> None:
 def test_legs_and_their_ends() -> None:
     restart = Restart(stop=4, again=2, elsewhere=[1])
     assert planned_legs(restart) == ["reference", "again", "again-02", "train", "restored"]
-    assert extra_legs(restart) == 8 and extra_legs(Restart(stop=4, transplant=False)) == 0
+    assert extra_legs(restart) == 13 and extra_legs(Restart(stop=4, transplant=False)) == 0
     assert last_step("train", restart, 9) == 4 and last_step("restored", restart, 9) == 8
     assert last_step("train", Restart(stop=4, kill=0), 9) == 8 and last_step("elsewhere-1", restart, 9) == 4
     assert [name for name in ("train", "again", "restored", "elsewhere-1", "transplant-rng") if restores(name)] == [

@@ -104,7 +104,7 @@ NEVER = "can never happen"
             "faults[0].generation: 3 must be at least 0 and less than 3, the largest number of generations",
         ),
         ({"generation": -1}, "faults[0].generation: -1 must be at least 0"),
-        ({"at": "step", "generation": 7}, "faults[0].generation: 7 must be at least 0 and less than 7, the largest"),
+        ({"at": "step", "generation": 7}, "faults[0].generation: 7 is no step of leg 'train', which takes"),
         ({"action": "sleep"}, "faults[0].seconds: 0.0 must be finite and more than 0"),
         ({"action": "sleep", "seconds": math.inf}, "faults[0].seconds: inf must be finite"),
         ({"seconds": math.nan}, "faults[0].seconds: nan must be finite"),
