@@ -263,8 +263,11 @@ class Leg:
             or self.strategy.refers_back
         ):
             return
-        if keep != "all" and newest - keep >= 0:
-            shutil.rmtree(self.directory(newest - keep))
+        if keep == "all":
+            return
+        oldest = newest - keep - self.strategy.asynchronous  # behind an asynchronous save the newest is not there yet
+        if oldest >= 0:
+            shutil.rmtree(self.directory(oldest))
 
     def _compare_replicas(self, step: int, where: str) -> None:
         """Law 3: all ranks of one replica group hold equal parameters."""

@@ -157,8 +157,11 @@ class Strategy:
 
     @classmethod
     def kept(cls, made: int, keep: int | Literal["all"]) -> int:
-        """Of `made` generations, how many are left at a leg's end. A mechanism that prunes by itself says its own."""
-        return made if keep == "all" or cls.refers_back else min(made, keep)
+        """Of `made` generations, how many are left at a leg's end. A mechanism that prunes by itself says its own.
+
+        An asynchronous strategy keeps one more: the newest may still be written when an older one is pruned.
+        """
+        return made if keep == "all" or cls.refers_back else min(made, keep + cls.asynchronous)
 
     def holds(self, directory: Path, step: int) -> bool:
         """Whether this rank can go back to a generation.

@@ -13,6 +13,8 @@ from hpcckpt.records import Verified
 from hpcckpt.strategies._parts import PartsStrategy
 from hpcckpt.strategies.base import Strategy
 from hpcckpt.strategies.torch_dcp import TorchDcp
+from tests.support import make_run
+from tests.unit.test_continuation import make_leg
 
 
 def read(generation: int, equal: bool | None, reason: str | None = None) -> Verified:
@@ -61,3 +63,15 @@ def test_a_rank_can_go_back_to_what_it_can_read(
         (tmp_path / f"{name}.npz").rename(tmp_path / name)
     assert strategy.holds(object.__new__(strategy), tmp_path, 0) is able
     assert strategy.holds(object.__new__(strategy), tmp_path / "pruned", 0) is False
+
+
+@pytest.mark.parametrize(("asynchronous", "left"), [(False, [4]), (True, [3, 4])])
+def test_a_complete_checkpoint_is_left_while_a_newer_one_is_written(
+    tmp_path: Path, asynchronous: bool, left: list[int]
+) -> None:
+    leg = make_leg(make_run(settings={"steps": 6, "keep": 1}, interval_steps=1), tmp_path)
+    leg.strategy.asynchronous = asynchronous  # type: ignore[union-attr, misc]
+    leg.train()
+    assert sorted(int(path.name[-5:]) for path in leg.root.glob("generation-*")) == left
+    kept = type("Kept", (Strategy,), {"asynchronous": asynchronous}).kept(5, 1)
+    assert kept == len(left)
