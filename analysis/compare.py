@@ -108,7 +108,7 @@ class Compare(Question):
 def _nothing(side: str, tables: Tables) -> str:
     """Why a side has nothing to compare."""
     restarts = tables.restarts["run"].n_unique()
-    tests = f": {counted(restarts, 'run')} test restart and measure no cost" if restarts else ""
+    tests = f"; {counted(restarts, 'test')} of restart measure none" if restarts else ""
     return f"{side} holds no run that measures a checkpoint's cost{tests}."
 
 

@@ -71,8 +71,10 @@ def signed(value: float) -> str:
 
 
 def counted(n: int, word: str) -> str:
-    """1 run, 2 runs."""
-    return f"{n} {word}{'' if n == 1 else 's'}"
+    """1 run, 2 runs; 2 entries."""
+    if n == 1:
+        return f"{n} {word}"
+    return f"{n} {word[:-1]}ies" if word.endswith("y") and word[-2:-1] not in "aeiou" else f"{n} {word}s"
 
 
 def worst(findings: list[Finding]) -> Level:

@@ -124,7 +124,7 @@ def facts(tables: Tables, found: list[Environment]) -> dict[str, list[str]]:
         "Barriers": [distinct(barriers)],
         "GPU": environment.entry(found, "gpu", "gpu.name", "gpu.0.name"),
         "Code": [commit[:12] + commit[40:] if len(commit) >= 40 else commit for commit in _of(runs, "commit")],
-        "When": [when(runs)],
+        "When": [when(runs)] if runs.height else [],
     }
     return {head: _first(lines) for head, lines in found_facts.items() if any(lines)}
 

@@ -133,9 +133,9 @@ def explained(row: Row) -> Finding:
             code, claim, row, True, "ok", f"{_cured(row)}{_of_training(row)}", value=float(len(row["transplants"])),
             unit="transplants", recommendation=" ".join(REMEDIES[kind] for kind in row["cure"]),
         )  # fmt: skip
-    if row["cured_runs"]:
-        differing = row["restart_legs"] - row["restart_exact"]
-        sentence = f"in part: {row['cured_runs']} of {differing} that differ agree with state from the reference"
+    if row["explanations"]:
+        differing = counted(row["restart_legs"] - row["restart_exact"], "restart")
+        sentence = f"not alike: of {differing} that differ: {', '.join(row['explanations'])}"
         return _made(code, claim, row, False, "warning", sentence)
     cause = row["restart_cause"]
     why = next((note for note in row["notes"] if note.startswith(NO_TRANSPLANT)), None)

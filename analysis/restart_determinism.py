@@ -139,7 +139,7 @@ def _verdict(name: str, legs: Sequence[Row]) -> Row:
         f"{name}_reason": None if compared else (reasons[0] if reasons else NOT_ASKED[name]),
         f"{name}_failed": list(dict.fromkeys(f"{leg['leg']}: {leg['reason']}" for leg in legs if leg["reason"])),
         f"{name}_kinds": sorted({kind for leg in differing for kind in leg["kinds"]}),
-        f"{name}_cause": next((leg["cause"] for leg in differing if leg["cause"]), None),
+        f"{name}_cause": next((leg["cause"] for leg in differing if leg["cause"]), None),  # of a restart: see _cure
         **_place(f"{name}_first", earliest, "first"),
         **_place(f"{name}_training", next((leg for leg in differing if not leg["trains_exactly"]), None), "training"),
     }
@@ -161,14 +161,22 @@ def _known(framework: str) -> str | None:
 
 
 def _cure(differing: Sequence[Row]) -> Row:
-    """The kinds that cured every run whose restart differs; None where one was not cured, or none had to be."""
-    cured = [leg for leg in differing if leg["cure"]]
-    kinds = sorted({kind for leg in cured for kind in leg["cure"]})
+    """What explains the runs whose restart differs: one thing for all of them, or how often which."""
+    said = Counter(_explanation(leg) for leg in differing)
+    alike = differing[0] if len(said) == 1 else None
     return {
-        "cure": kinds if cured and len(cured) == len(differing) else None,
-        "cured": "training" if any(leg["cured"] == "training" for leg in cured) else "all" if cured else None,
-        "cured_runs": len(cured),
+        "cure": alike["cure"] if alike else None,
+        "cured": alike["cured"] if alike else None,
+        "restart_cause": alike["cause"] if alike else None,
+        "explanations": [f"{words} ({count})" for words, count in said.most_common()] if len(said) > 1 else [],
     }
+
+
+def _explanation(leg: Row) -> str:
+    """What a run's restart differs by, as its transplants and digests showed."""
+    if leg["cure"]:
+        return " + ".join(leg["cure"]) + (" for training" if leg["cured"] == "training" else "")
+    return leg["cause"] or "not found"
 
 
 def _carried(carried: pl.DataFrame) -> dict[str, str | None]:

@@ -19,7 +19,7 @@ from analysis.restart_tables import RESTARTS
 from analysis.run_rows import commit_of, fault_words
 from analysis.tables import frame
 from hpcckpt.experiment import fingerprint
-from hpcckpt.records import TRAIN, Digests, Replica, RestartReport, Save, Step, Verified
+from hpcckpt.records import TRAIN, Comparison, Digests, Replica, RestartReport, Save, Step, Verified
 
 KINDS = ("parameter", "optimizer", "buffer", "rng", "data_position", "other")
 PLACE = ("step", "when", "rank", "kind", "tensor", "elements", "of_elements", "ulp", "largest", "tensors", "reason")
@@ -30,6 +30,7 @@ PARTS = ("detect", "suite", "launch", "start", "agree", "read", "prepare", "firs
 
 LOST = ("missing", "altered", "partly")
 """Verdicts of what was not carried, or not all of it."""
+VERDICTS = (*LOST, "saved", "unchanged", "not_applicable", "not_measured")
 NO_TRANSPLANT = "no transplant: "
 """A note of the driver that begins so says why it looked for no cause, or not to the end."""
 
@@ -52,20 +53,43 @@ def restart_frames(run: Opened, name: str) -> dict[str, pl.DataFrame]:
 
 def _mistaken(run: Opened, report: RestartReport) -> str | None:
     """Why the report cannot be believed; None where it can."""
-    if report.run_id != run.job.run.run_id:
-        return f"is of run {report.run_id}"
+    job, restart = run.job.run, run.job.run.settings.restart
+    assert restart is not None
+    if (report.run_id, report.stop, report.steps) != (job.run_id, restart.stop, job.settings.steps):
+        return f"is of run {report.run_id}, stopped behind step {report.stop} of {report.steps}"
     legs = [found.leg for found in report.comparisons]
     if twice := next((leg for leg in legs if legs.count(leg) > 1), None):
         return f"leg {twice} stands there twice"
-    if absent := [leg for leg in run.job.run.legs[1:] if leg not in legs]:  # the first is the reference
+    if absent := [leg for leg in job.legs[1:] if leg not in legs]:  # the first is the reference
         return f"leg {absent[0]} was not compared"
-    if odd := next((row.kind for row in report.carried if row.kind not in KINDS), None):
-        return f"{odd!r} is no kind of state"
-    for found in (each for each in report.comparisons if each.exact is not None):
-        files = (run.directory.leg(found.leg).rank_file(rank) for rank in range(found.ranks))
-        if lost := next((path for path in files if not path.is_file()), None):
-            return f"leg {found.leg} was compared, and {lost.name} of it is gone"
-    return None
+    if report.carried and [row.kind for row in report.carried] != list(KINDS):
+        return f"what was carried is told of {', '.join(row.kind for row in report.carried)}, not of {', '.join(KINDS)}"
+    if odd := next((row.verdict for row in report.carried if row.verdict not in VERDICTS), None):
+        return f"{odd!r} is no verdict on what was carried"
+    tried = any(each.about == "transplant" for each in report.comparisons)
+    if report.cure and not (tried and set(report.cure) <= set(KINDS)):
+        return f"{' + '.join(report.cure)} is said to help, and no transplant showed it"
+    return next((wrong for found in report.comparisons if (wrong := _odd_leg(run, found))), None)
+
+
+def _odd_leg(run: Opened, found: Comparison) -> str | None:
+    """What is wrong with one comparison."""
+    head, _, number = found.leg.rpartition("-")
+    about = _ABOUT.get(found.leg) or _ABOUT.get(head) or _ABOUT.get(found.leg.partition("-")[0])
+    ranks = int(number) if about == "elsewhere" and number.isdigit() else run.job.run.ranks
+    if (found.about, found.ranks) != (about, ranks):
+        return f"leg {found.leg} of {found.ranks} ranks is called {found.about}"
+    if found.exact is None:
+        return None
+    files = (run.directory.leg(found.leg).rank_file(rank) for rank in range(found.ranks))
+    lost = next((path for path in files if not path.is_file()), None)
+    return f"leg {found.leg} was compared, and {lost.name} of it is gone" if lost else None
+
+
+_ABOUT = {
+    "again": "run_to_run", "train": "saving", "restored": "restart", "elsewhere": "elsewhere",
+    "transplant": "transplant",
+}  # fmt: skip
 
 
 def _laws(name: str, run: Opened) -> list[Row]:
@@ -74,7 +98,10 @@ def _laws(name: str, run: Opened) -> list[Row]:
     saving = run.legs.get(TRAIN, [])
     read_back = [item for file in saving for item in file.all(Verified)]
     saved = [save.generation for file in saving[:1] for save in file.all(Save)]
-    return [laws.replicas(name, digests), laws.readback(name, saved, read_back)]
+    if saving:
+        return [laws.replicas(name, digests), laws.readback(name, saved, read_back)]
+    killed = "the leg that saves was killed: it was restored, and not read back"
+    return [laws.replicas(name, digests), laws.law(name, laws.READBACK, laws.NOT_MEASURED, killed)]
 
 
 def _shared(name: str, opened: Opened, report: RestartReport) -> Row:

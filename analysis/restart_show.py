@@ -147,6 +147,8 @@ def _cause(row: Row) -> str:
         return f"{' + '.join(row['cure'])} (transplant)"
     if row["restart_exact"] == row["restart_legs"]:
         return "-"
+    if row["explanations"]:
+        return ", ".join(row["explanations"])
     tried = any(leg for leg in row["transplants"])
     return row["restart_cause"] or ("not found" if tried else "not looked for")
 

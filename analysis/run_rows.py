@@ -169,7 +169,9 @@ def _load(starts: list[Start]) -> tuple[float, int]:
 
 def _resumed_words(resumed: Resumed) -> str:
     """A leg that was cut off: its earlier saves are in its earlier launches, and are in no table."""
-    return f"went on after an interruption: from generation {resumed.generation}, step {resumed.step}"
+    few = f"{', '.join(resumed.lacking[:3])}{' ...' if resumed.lacking[3:] else ''}"
+    without = f", without {few}" if resumed.lacking else ""
+    return f"went on after an interruption: from generation {resumed.generation}, step {resumed.step}{without}"
 
 
 def _condition_facts(job: Any) -> list[str]:

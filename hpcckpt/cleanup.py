@@ -9,17 +9,21 @@ import shutil
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hpcckpt.experiment import Job
 
 
 def main(arguments: list[str]) -> None:
     """Clear this host's disk; ends the process. The closing line says that it was done."""
+    from hpcckpt import experiment
     from hpcckpt.comm import world
-    from hpcckpt.experiment import Job
     from hpcckpt.rundir import RunDir, read_json
     from hpcckpt.tracing.spans import Trace
 
     paths = RunDir(arguments[0])
-    job: Job = read_json(paths.run, Job)
+    job: Job = read_json(paths.run, experiment.Job)
     comm = world("poll")
     trace = Trace(paths.leg(arguments[1]).rank_file(comm.rank))
     if comm.allgather(comm.host).index(comm.host) == comm.rank:
@@ -27,6 +31,13 @@ def main(arguments: list[str]) -> None:
     comm.settle()
     trace.close("ok")
     comm.leave(0)
+
+
+def may_stay(job: Job) -> str:
+    """Words on what nobody can delete any more, behind the reason why a run ended; empty where scratch is shared."""
+    if job.site.get("scratch_shared", True) or job.run.settings.keep_files:
+        return ""
+    return f"; its checkpoints may stay in {job.scratch} on the nodes' own disks, until its next start there"
 
 
 def remove_tree(scratch: Path, above: int = 1) -> None:

@@ -16,6 +16,9 @@ from hpcckpt.records import Resumed, Save, read_up_to_damage
 from hpcckpt.rundir import LegDir
 from hpcckpt.tracing.residency import cached_fraction
 
+NEEDED = ("parameter", "optimizer", "data_position")
+"""Without these it would be another training. Frameworks' own checkpoints lack random states, which is recorded."""
+
 
 def go_on(leg: Leg, paths: LegDir) -> None:
     """Restore the newest generation that every rank has, if an earlier launch saved any. A collective.
@@ -60,10 +63,12 @@ def newest_common(leg: Leg, mine: dict[int, Save]) -> int | None:
     if not lacking:
         return None
     newest = max(lacking)
+    hosts = leg.comm.allgather(leg.comm.host)
+    nodes = ", ".join(dict.fromkeys(hosts[rank] for rank in lacking[newest]))
     raise RunError(
-        f"ranks {', '.join(map(str, lacking[newest]))} (this one on {leg.comm.host}) cannot reach generation {newest} "
-        f"in {leg.root}: checkpoints on a node's own disk stay on the nodes that wrote them; "
-        "use a shared scratch, or repeat the run from its beginning by 'python -m jobs resume --retry'"
+        f"ranks {', '.join(map(str, lacking[newest]))} on {nodes} cannot reach generation {newest} in {leg.root}: "
+        "checkpoints on a node's own disk stay on the nodes that wrote them; use a shared scratch, or repeat the run "
+        "from its beginning by 'python -m jobs resume --retry'"
     )
 
 
@@ -74,8 +79,10 @@ def _restore(leg: Leg, save: Save, launches: int) -> None:
     begin = clock()
     leg.strategy.prepare()
     missing = leg.strategy.resume(directory, save.step)
-    if missing:
-        raise RunError(f"generation {save.generation} lacks {', '.join(missing[:5])}: it cannot be gone on from")
+    kinds = {entry.key: entry.kind for entry in leg.framework.full_state()}
+    needed = [key for key in missing if kinds.get(key) in NEEDED]
+    if needed:
+        raise RunError(f"generation {save.generation} lacks {', '.join(needed[:5])}: it cannot be gone on from")
     leg.trace.add(
         Resumed(
             t_ns=begin,
@@ -84,6 +91,7 @@ def _restore(leg: Leg, save: Save, launches: int) -> None:
             launch=launches,
             restore_ns=clock() - begin,
             cached=cached,
+            lacking=missing,
         )
     )
 

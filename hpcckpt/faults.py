@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 class Faults:
-    """The faults of one rank in one leg. `before_kill` is called where there is a last moment."""
+    """The faults of one rank in one leg."""
 
-    def __init__(
-        self, faults: list[Fault], rank: int, leg: str, before_kill: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, faults: list[Fault], rank: int, leg: str) -> None:
         self._mine = [fault for fault in faults if fault.hits(rank) and fault.leg == leg]
-        self._rank, self._before_kill = rank, before_kill
+        self._rank = rank
+        self.before_kill: Callable[[Fault], None] = lambda fault: None
+        """Called with a fault that kills, where there is a last moment."""
 
     @property
     def state(self) -> list[Fault]:
@@ -41,21 +41,21 @@ class Faults:
             if fault.action == "sleep":
                 time.sleep(fault.seconds)
             elif fault.action == "kill":
-                self._kill(fault.seconds)
+                self._kill(fault, fault.seconds)
             elif fault.action == "raise":
                 raise RunError(f"planted fault at {point} {index}")
             elif fault.action == "hang":
                 while True:
                     time.sleep(1)
 
-    def _kill(self, seconds: float) -> None:
+    def _kill(self, fault: Fault, seconds: float) -> None:
         """Now, or from a thread while the rank goes on with what it does."""
         if seconds:
-            timer = threading.Timer(seconds, self._kill, [0.0])
+            timer = threading.Timer(seconds, self._kill, [fault, 0.0])
             timer.daemon = True
             timer.start()
             return
-        self._before_kill()
+        self.before_kill(fault)
         os.kill(os.getpid(), signal.SIGKILL)
 
     def alter(self, point: str, index: int, framework: Framework) -> None:

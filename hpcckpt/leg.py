@@ -266,7 +266,7 @@ class Leg:
         if keep == "all":
             return
         oldest = newest - keep - self.strategy.asynchronous  # behind an asynchronous save the newest is not there yet
-        if oldest >= 0:
+        if oldest >= 0 and self.directory(oldest).exists():  # a launch before this one may have come further
             shutil.rmtree(self.directory(oldest))
 
     def _compare_replicas(self, step: int, where: str) -> None:
@@ -309,6 +309,7 @@ class Leg:
             return
         wanted = {"all": self.generations, "ends": [*self.generations[:1], *self.generations[-1:]], "none": []}
         chosen = set(wanted[self.run.settings.verify])
+        gone = self._pruned()
         for generation in self.generations:
             saved = [row for row in reached if row["generation"] == generation]
             directory = self.directory(generation)
@@ -319,12 +320,18 @@ class Leg:
                     self._not_verified(generation, "not verified: nothing was written")
             elif saved[0]["digest"] is None:
                 self._not_verified(generation, "not verified: barriers are off, so no digests were taken")
-            elif not any((self.root / file).exists() for file in {row["file"] for row in saved}):
+            elif generation in gone:
                 self._not_verified(generation, "not verified: pruned")
             elif holders[generation] > 1 and not self.strategy.reads_alone:
                 self._not_verified(generation, "not verified: it lies on several nodes' disks, and is only read whole")
             else:
                 self._read_back(generation, directory, saved)
+
+    def _pruned(self) -> set[int]:
+        """Generations that the rule of this leg has deleted by now; what else is missing was lost."""
+        assert self.strategy is not None
+        made = len(self.generations)
+        return set(self.generations[: made - self.strategy.kept(made, self.run.settings.keep)])
 
     def _not_verified(self, generation: int, reason: str) -> None:
         self.trace.add(Verified(generation=generation, equal=None, tensors=0, reason=reason))

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 import traceback
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from hpcckpt.experiment import Job
     from hpcckpt.faults import Faults
     from hpcckpt.leg import Leg
+    from hpcckpt.planting import Fault
     from hpcckpt.restart.begin import Birth
     from hpcckpt.rundir import LegDir, RunDir
     from hpcckpt.tracing.spans import Trace
@@ -49,8 +51,9 @@ def main(arguments: list[str]) -> None:
     job: Job = read_json(paths.run, Job)
     _set_switches(job)
     comm = world(job.run.settings.barrier)
-    faults = planted(job, comm.rank, leg_name, paths)
+    faults = planted(job, comm.rank, leg_name)
     trace = Trace(paths.leg(leg_name).rank_file(comm.rank), faults.at)
+    faults.before_kill = partial(_mark_death, job, paths.leg(leg_name), trace)
     _close_on_signal(trace)
     from hpcckpt.leg import Stopped
 
@@ -79,7 +82,16 @@ def _set_switches(job: Job) -> None:
     os.environ.update(adapter.environment(job.run.point.determinism))
 
 
-def planted(job: Job, rank: int, leg_name: str, paths: RunDir) -> Faults:
+def _mark_death(job: Job, leg: LegDir, trace: Trace, fault: Fault) -> None:
+    """Where it is the death that a test of restart is about, leave when it came and in what."""
+    from hpcckpt.restart.spec import death
+
+    restart = job.run.settings.restart
+    if restart is not None and restart.kill is not None and fault == death(restart, job.run.point.interval_steps):
+        leg.mark_death(trace.inside_now)
+
+
+def planted(job: Job, rank: int, leg_name: str) -> Faults:
     """The faults of this rank. A leg that restores has those of `restored`; a test of restart may kill."""
     from hpcckpt.faults import Faults
     from hpcckpt.planting import RESTORED
@@ -88,7 +100,7 @@ def planted(job: Job, rank: int, leg_name: str, paths: RunDir) -> Faults:
     restart = job.run.settings.restart
     kills = [death(restart, job.run.point.interval_steps)] if restart and restart.kill is not None else []
     name = RESTORED if restores(leg_name) else leg_name
-    return Faults([*job.run.faults, *kills], rank, name, before_kill=paths.leg(leg_name).mark_death)
+    return Faults([*job.run.faults, *kills], rank, name)
 
 
 def _leave_tracer_to_this_process() -> None:

@@ -207,6 +207,8 @@ class Resumed(Record, frozen=True, kw_only=True):
     restore_ns: int
     cached: float | None = None
     """Share of the files' pages that lay in memory before they were read."""
+    lacking: list[str] = []
+    """Keys of what the checkpoint does not hold, which go on from a fresh start's values: random states, statistics."""
 
 
 class Restored(Record, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ import errno
 import os
 import stat
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,10 +86,21 @@ class LegDir:
         found = [path for path in self.launches.iterdir() if path.name.isdigit()] if self.launches.is_dir() else []
         return [LegDir(path) for path in sorted(found, key=lambda path: int(path.name))]
 
-    def mark_death(self) -> None:
-        """Leave the time, by CLOCK_MONOTONIC and the host's boot: what happens next cannot be written any more."""
+    def mark_death(self, inside: Sequence[str]) -> None:
+        """Leave the time, by CLOCK_MONOTONIC and the host's boot: what happens next cannot be written any more.
+
+        `inside`: phases that are open, outermost first.
+        """
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        self.death.write_text(f"{time.monotonic_ns()} {boot}")
+        self.death.write_text(f"{time.monotonic_ns()} {boot} {','.join(inside)}")
+
+    def read_death(self) -> tuple[int, str, list[str]] | None:
+        """(time, boot, phases that were open) of a planned death; None where it has not come."""
+        try:
+            at, boot, inside = self.death.read_text().split(" ")
+        except (OSError, ValueError):
+            return None
+        return int(at), boot, [phase for phase in inside.split(",") if phase]
 
     def set_aside(self) -> None:
         """Keep what a launch left that was cut off, and make room for the next one."""

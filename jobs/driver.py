@@ -7,6 +7,7 @@ are started and stopped lives in `launch`, what their files mean in `ranks`.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import signal
@@ -22,7 +23,7 @@ from typing import Any
 import msgspec
 
 from hpcckpt import environment
-from hpcckpt.cleanup import remove_tree
+from hpcckpt.cleanup import may_stay, remove_tree
 from hpcckpt.errors import HpcCkptError, RunError, TraceError
 from hpcckpt.experiment import Job
 from hpcckpt.rundir import DONE, FAILED, INTERRUPTED, QUEUED, RUNNING, LegDir, RunDir, State, read_json, write_json
@@ -162,9 +163,20 @@ class Attempt:
             )
         if ending is None or ending.cause != "stopped" or "SLURM_JOB_ID" not in os.environ:
             self._clean_up(ending)
-        if ending is not None and ending.cause == "stopped":
-            return self._close(INTERRUPTED, ending)
-        return self._close(FAILED if ending else DONE, ending)
+        if ending is None:
+            return self._close(DONE, None)
+        stopped = ending.cause == "stopped"
+        return self._close(INTERRUPTED if stopped else FAILED, self._with_what_stays(ending, stopped))
+
+    def _with_what_stays(self, ending: ranks.Ending, stopped: bool) -> ranks.Ending:
+        """On nodes' own disks: a job that is taken away can start nothing there, and left nodes are out of reach."""
+        if "SLURM_JOB_ID" not in os.environ or not (stopped or self.state.attempts > 1):
+            return ending
+        try:
+            words = may_stay(read_json(self.paths.run, Job))
+        except TraceError:
+            return ending
+        return dataclasses.replace(ending, reason=f"{ending.reason}{words}")
 
     def _legs(self) -> ranks.Ending | None:
         """Everything between running and the end; the reason why it is not done, if it isn't."""

@@ -76,8 +76,5 @@ def _parts(marks: list[int | None], several_clocks: bool, began: list[Restored])
 
 def _death(leg: LegDir) -> int | None:
     """When the rank was killed, by this kernel's clock."""
-    try:
-        at, boot = leg.death.read_text().split()
-    except (OSError, ValueError):
-        return None
-    return int(at) if boot == boot_id() else None
+    found = leg.read_death()
+    return found[0] if found and found[1] == boot_id() else None

@@ -25,7 +25,7 @@ from hpcckpt.restart import transplants
 from hpcckpt.restart.carried import carried
 from hpcckpt.restart.compare import Seen, compare, due, elsewhere, seen
 from hpcckpt.restart.dumps import Dumps
-from hpcckpt.restart.spec import ELSEWHERE, REFERENCE, TRANSPLANT, death, dies, restores
+from hpcckpt.restart.spec import ELSEWHERE, REFERENCE, TRANSPLANT, dies, restores
 from hpcckpt.rundir import LegDir, RunDir, write_json
 from jobs import ranks
 from jobs.restart_time import Moments, split
@@ -60,13 +60,11 @@ class Sequel:
     def _not_killed_in_a_save(self, leg: LegDir) -> str | None:
         """Why the death was none in the midst of the save behind the one at `stop`; None where it was."""
         restart, interval = self.restart, self.job.run.point.interval_steps
-        planned = death(restart, interval).generation
         rank_file = leg.rank_file(restart.kill or 0)
-        saves = [save.generation for save in read_up_to_damage(rank_file, b'"save"')]
         which = f"the save behind step {restart.stop + interval}"
-        if leg.death.exists():
+        if found := leg.read_death():
             late = f"settings.restart.kill_after_s: rank {restart.kill} outlived {which}: fewer seconds are needed"
-            return late if planned in saves else None
+            return None if "save" in found[2] else late
         phases = sorted({span.phase for span in read_up_to_damage(rank_file, b'"span"')} - {WAIT_BEFORE, WAIT_AFTER})
         if restart.kill_at in phases:
             return f"settings.restart.kill_after_s: rank {restart.kill} outlived the leg: fewer seconds are needed"
@@ -92,21 +90,25 @@ class Sequel:
         """The job as the leg runs it: `elsewhere-N` has ranks of its own number."""
         if not name.startswith(ELSEWHERE):
             return self.job
-        number, point = int(name.removeprefix(ELSEWHERE)), self.job.run.point
-        per_node = 1 if self._one_machine else min(point.ranks_per_node, number)
-        other = msgspec.structs.replace(point, nodes=number // per_node, ranks_per_node=per_node)
+        nodes, per_node = self._layout(int(name.removeprefix(ELSEWHERE))) or (1, 1)
+        other = msgspec.structs.replace(self.job.run.point, nodes=nodes, ranks_per_node=per_node)
         return msgspec.structs.replace(self.job, run=msgspec.structs.replace(self.job.run, point=other))
 
-    @property
-    def _one_machine(self) -> bool:
-        return self.job.virtual_nodes or bool(self.job.site.get("one_machine", False))
+    def _layout(self, number: int) -> tuple[int, int] | None:
+        """(nodes, ranks per node) for so many ranks, the nodes as full as they may be; None where they don't fit."""
+        point = self.job.run.point
+        if self.job.virtual_nodes and not self.job.site.get("one_machine", False):
+            return number, 1
+        full = range(min(point.ranks_per_node, number), 0, -1)
+        fits = (per_node for per_node in full if number % per_node == 0 and number // per_node <= point.nodes)
+        return next(((number // per_node, per_node) for per_node in fits), None)
 
     def _refused(self, number: int) -> str | None:
         point = self.job.run.point
         for package, name in (("hpcckpt.frameworks", point.framework), ("hpcckpt.strategies", point.strategy)):
             if not registry.load(package, name).elastic:
                 return f"{name} declares that a restore needs as many ranks as the save had"
-        if not self._one_machine and (number % min(point.ranks_per_node, number) or number > self.job.run.ranks):
+        if self._layout(number) is None:
             return f"{number} ranks don't fit into {point.nodes} x {point.ranks_per_node} (nodes x ranks per node)"
         return None
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from hpcckpt.cleanup import remove_tree
+from hpcckpt.cleanup import may_stay, remove_tree
 from hpcckpt.errors import ExitCode, RunError, SubmitError
 from hpcckpt.experiment import Job
 from hpcckpt.rundir import DONE, FAILED, INTERRUPTED, QUEUED, RUNNING, RunDir, State, read_json, write_bytes
@@ -243,7 +243,9 @@ def cancel(owner: Campaign, report: Report) -> None:
         for run_id, state in owner.states().items():
             run_dir = owner.run_dir(run_id)
             if state.state in (QUEUED, RUNNING):
-                run_dir.write_state(state=INTERRUPTED, reason="cancelled", ended=time.time())
+                job = owner.job(run_id)
+                stays = may_stay(job) if job and state.job_id else ""
+                run_dir.write_state(state=INTERRUPTED, reason=f"cancelled{stays}", ended=time.time())
             if state.state in (QUEUED, RUNNING, INTERRUPTED) and not campaign.is_driven(state):
                 discard(owner, run_dir)
 

@@ -155,6 +155,8 @@ def _check_death(restart: Restart, ranks: Iterable[int]) -> None:
         hint = nearest(restart.kill_at, FAULT_PHASES)
         raise SpecError(f"settings.restart.kill_at: {restart.kill_at!r} is no phase that a save enters; {hint}")
     not_negative("settings.restart.kill_after_s", restart.kill_after_s)
+    if restart.kill is None and (restart.kill_after_s or restart.kill_at != SERIALIZE_WRITE):
+        raise SpecError("settings.restart.kill: is left out, so kill_at and kill_after_s would do nothing; name a rank")
 
 
 def _check_interval(restart: Restart, interval: int, steps: int) -> None:

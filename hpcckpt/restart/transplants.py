@@ -60,9 +60,17 @@ def no_use(found: Found) -> str | None:
         return "the restored leg was not compared"
     if restored.exact:
         return "the restart is exact"
-    if odd := next((c for c in found.values() if c.about in ("run_to_run", "saving") and c.training), None):
-        return f"training differs without a restart as well (leg {odd.leg}), so no agreement could be told from chance"
+    saving = [c for c in found.values() if c.about == "saving"]
+    if unseen := next((c for c in saving if c.reason), None):
+        return f"the leg that saves was not compared: {unseen.reason}"
+    if odd := next((c for c in found.values() if _strays(c)), None):
+        return f"leg {odd.leg} differs without a restart as well, so no agreement could be told from chance"
     return None if restored.kinds else "the restored state has equal bits: nothing is left to transplant"
+
+
+def _strays(found: Comparison) -> bool:
+    """Whether a leg that restores nothing differs where it counts: the saved state in anything, repeats in training."""
+    return bool(found.first) if found.about == "saving" else found.about == "run_to_run" and bool(found.training)
 
 
 def cure(found: Found) -> tuple[list[str], str] | None:

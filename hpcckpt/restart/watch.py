@@ -141,17 +141,31 @@ class Watch:
 
 
 def graft(watch: Watch, kinds: list[str], step: int) -> list[str]:
-    """Take these kinds of state over from the reference; returns the keys. A collective."""
-    framework, dumps = watch.framework, watch.dumps
-    own = dumps.read(REFERENCE, watch.comm.rank, WHOLE, step)
-    shared = dumps.read(REFERENCE, 0, WHOLE, step)
-    mine = {key: array for key, array in shared.items() if "@" not in key} | own
+    """Take these kinds of state over from the reference; returns the keys. A collective.
+
+    Raises RunError on all ranks where one of them cannot reach what it had of these kinds.
+    """
+    framework = watch.framework
+    mine = _from_reference(watch, step)
     live = {entry.key: entry for entry in framework.full_state()}
-    kind_of = {key: entry.kind for key, entry in live.items()} | watch.kinds(step)
+    known = watch.kinds(step)
+    kind_of = {key: entry.kind for key, entry in live.items()} | known
     taken = {key: array for key, array in mine.items() if kind_of.get(key) in kinds}
-    if not watch.comm.any(bool(taken)):
-        raise RunError(f"of {', '.join(kinds)} nothing of step {step} of the reference can be reached")
+    reached = {kind_of[key] for key in taken}
+    lacking = sorted(set(known.values()) & set(kinds) - reached)
+    if watch.comm.any(bool(lacking)):
+        here = f"this one lacks {', '.join(lacking)}" if lacking else "another one does not"
+        raise RunError(f"not every rank can reach step {step} of the reference: {here}")
     arrays: dict[str, np.ndarray] = {key: e.data.copy() for key, e in live.items() if e.data is not None}
     framework.load(arrays | taken)
     return sorted(taken)
 
+
+def _from_reference(watch: Watch, step: int) -> dict[str, np.ndarray]:
+    """What this rank had, of its own and in common with others. A collective."""
+    dumps, comm = watch.dumps, watch.comm
+    own = dumps.read(REFERENCE, comm.rank, WHOLE, step)
+    shared = dumps.read(REFERENCE, 0, WHOLE, step)
+    if comm.any(not shared):  # on nodes' own disks only rank 0's node has it
+        shared = comm.bcast(shared)
+    return {key: array for key, array in shared.items() if "@" not in key} | own

@@ -30,6 +30,11 @@ class Trace:
         self._closed = False
         self._before_phase = before_phase
 
+    @property
+    def inside_now(self) -> tuple[str, ...]:
+        """Phases that are open, outermost first."""
+        return tuple(self._open)
+
     def add(self, record: Record) -> None:
         """Keep a record; it reaches the file with the next `flush`."""
         self._pending.append(record)

@@ -138,7 +138,7 @@ def _rank(
     paths: RunDir, made: Job, name: str, ring: _Ring, rank: int, fail: Callable[[BaseException], None]
 ) -> None:
     comm = ThreadComm(ring, rank)
-    faults = ranks.planted(made, rank, name, paths)
+    faults = ranks.planted(made, rank, name)
     trace = Trace(paths.leg(name).rank_file(rank), faults.at)
     try:
         leg = ranks.compose(made, name, comm, trace, faults, paths.stop, 1)

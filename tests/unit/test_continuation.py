@@ -115,14 +115,14 @@ def test_an_asynchronous_save_that_was_still_written_is_gone_behind(tmp_path: Pa
     leg.comm = Together([4], False)
     leg.strategy = Holding(set(), asynchronous=True)  # type: ignore[assignment]
     assert newest_common(leg, {4: save_of(4, 4)}) is None, "there is none, on any rank: from the beginning"
-    leg.comm = Together([4], True)
+    leg.comm = Together([4], True, "n2")
     with pytest.raises(RunError, match="cannot reach generation 4"):
         newest_common(leg, {4: save_of(4, 4)})
 
 
 def test_files_on_other_nodes_are_refused_by_name(tmp_path: Path) -> None:
-    leg = asking(Together([3], False), {3}, tmp_path)
-    with pytest.raises(RunError, match=r"ranks 1 .* cannot reach generation 3 in .*: checkpoints on a node's own disk"):
+    leg = asking(Together([3], False, "n2"), {3}, tmp_path)
+    with pytest.raises(RunError, match=r"ranks 1 on n2 cannot reach generation 3 in .*: checkpoints on a node's own disk"):
         newest_common(leg, {3: save_of(3, 3)})
 
 

@@ -95,7 +95,7 @@ def test_nineteen_repeats_are_no_claim_and_one_that_differs_is() -> None:
 
 def test_a_restart_that_differs_is_explained_by_a_transplant() -> None:
     cure = ["buffer", "rng"]
-    odd = leg("restored", "restart", False, cure=cure, cause="rng", kinds=cure)
+    odd = leg("restored", "restart", False, cure=cure, cured="all", cause="rng", kinds=cure)
     cured = leg("transplant-rng", "transplant", cure=cure)
     claims = found(tables(odd, cured, kinds=carried(buffer="partly", rng="missing")))
     assert claims["RD02"].verdict == "contradicts" and claims["RD02"].level == "warning"

@@ -34,7 +34,7 @@ def planted(base: Path, boots: tuple[str, str] | None = None, death: bool = True
         records = [start(rank, (boots or (boot_id(),) * 2)[rank]), restored, step]
         write_bytes(paths.leg("restored").rank_file(rank), b"".join(map(encode, records)))
     if death:
-        write_bytes(paths.leg("train").death, f"{SECOND} {boot_id()}".encode())
+        write_bytes(paths.leg("train").death, f"{SECOND} {boot_id()} save,commit".encode())
     return paths
 
 

@@ -34,7 +34,7 @@ def test_a_leg_that_saves_and_differs_is_not_the_checkpoint_s_fault(tmp_path: Pa
     assert found["RD08"].verdict == "contradicts" and "first at step 1 behind the step" in found["RD08"].sentence
     assert found["RD03"].verdict == "supports", "it brought back what was saved"
     assert found["RD04"].verdict == "not_measured"
-    assert "training differs without a restart as well (leg train)" in str(found["RD04"].reason)
+    assert "leg train differs without a restart as well" in str(found["RD04"].reason)
 
 
 def test_without_transplants_no_cause_is_claimed(tmp_path: Path) -> None:
@@ -52,7 +52,12 @@ def test_a_part_of_the_runs_that_agrees_with_a_transplant_is_a_part() -> None:
     assert one.sentence == "with optimizer taken from the reference at step 2, the bits agree"
     answer = RestartDeterminism().answer(tables(exact, cured, odd))
     (both,) = (finding for finding in answer.findings if finding.code == "RD04")
-    assert both.sentence == "in part: 1 of 2 that differ agree with state from the reference"
+    assert both.sentence == "not alike: of 2 restarts that differ: optimizer (1), not found (1)"
+    other = odd | {"run": "c/r4", "cure": ["rng"], "cured": "all", "cause": "rng"}
+    answer = RestartDeterminism().answer(tables(cured, other))
+    (row,) = answer.rows
+    assert row["cure"] is None and row["explanations"] == ["optimizer (1)", "rng (1)"]
+    assert RestartDeterminism().views(answer)[0].columns["cause"] == ["optimizer (1), rng (1)"]
 
 
 def test_a_cure_of_training_says_no_more() -> None:
@@ -69,6 +74,13 @@ def test_optimizer_and_sums_are_both_named(tmp_path: Path) -> None:
     )
 
 
+def altered(report: RestartReport, index: int, **changes: Any) -> RestartReport:
+    """The report with one comparison changed."""
+    found = list(report.comparisons)
+    found[index] = msgspec.structs.replace(found[index], **changes)
+    return msgspec.structs.replace(report, comparisons=found)
+
+
 DAMAGES: list[tuple[Callable[[RestartReport], RestartReport], str]] = [
     (lambda report: msgspec.structs.replace(report, run_id="other"), "is of run other"),
     (
@@ -80,8 +92,18 @@ DAMAGES: list[tuple[Callable[[RestartReport], RestartReport], str]] = [
         lambda report: msgspec.structs.replace(
             report, carried=[msgspec.structs.replace(report.carried[0], kind="nonsense")]
         ),
-        "'nonsense' is no kind of state",
+        "what was carried is told of nonsense, not of parameter",
     ),
+    (lambda report: msgspec.structs.replace(report, stop=4), "stopped behind step 4 of 6"),
+    (lambda report: msgspec.structs.replace(report, cure=["banana"]), "banana is said to help, and no transplant"),
+    (
+        lambda report: msgspec.structs.replace(
+            report, carried=[msgspec.structs.replace(row, verdict="banana") for row in report.carried]
+        ),
+        "'banana' is no verdict",
+    ),
+    (lambda report: altered(report, 0, about="restart"), "leg again of 2 ranks is called restart"),
+    (lambda report: altered(report, -1, ranks=1), "leg restored of 1 ranks"),
 ]
 
 
