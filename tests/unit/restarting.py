@@ -124,7 +124,10 @@ def run_leg(paths: RunDir, made: Job, name: str) -> None:
     ring = _Ring(made.run.ranks)
     failures: list[BaseException] = []
     shared = (paths, made, name, ring)
-    threads = [threading.Thread(target=_rank, args=(*shared, rank, failures.append)) for rank in range(ring.size)]
+    threads = [
+        threading.Thread(target=_rank, args=(*shared, rank, failures.append), name=f"rank{rank}")
+        for rank in range(ring.size)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -122,7 +122,7 @@ def test_an_asynchronous_save_that_was_still_written_is_gone_behind(tmp_path: Pa
 
 def test_files_on_other_nodes_are_refused_by_name(tmp_path: Path) -> None:
     leg = asking(Together([3], False, "n2"), {3}, tmp_path)
-    with pytest.raises(RunError, match=r"ranks 1 on n2 cannot reach generation 3 in .*: checkpoints on a node's own disk"):
+    with pytest.raises(RunError, match=r"ranks 1 on n2 cannot reach generation 3 in .*: checkpoints on a node's"):
         newest_common(leg, {3: save_of(3, 3)})
 
 
@@ -175,6 +175,29 @@ def test_a_leg_that_was_cut_off_ends_bit_equal(tmp_path: Path) -> None:
     assert [r.index for r in found if isinstance(r, Step)] == [3, 4, 5, 6, 7, 8]
     assert [r.generation for r in found if isinstance(r, Save)] == [1, 2, 3]
     assert [r.steps for r in found if isinstance(r, Window)] == [5]
+
+
+@pytest.mark.parametrize(("lacks", "goes_on"), [("rng", True), ("optimizer", False)])
+def test_random_states_may_be_missing_and_are_named(tmp_path: Path, lacks: str, goes_on: bool) -> None:
+    kinds = [kind for kind in ("parameter", "optimizer", "rng", "data_position") if kind != lacks]
+    run = make_run(nodes=1, interval_steps=2, settings={"steps": 9, "include": kinds})
+    cut = make_leg(run, tmp_path)
+    (tmp_path / "stop").touch()
+    with pytest.raises(Stopped):
+        cut.train()
+    cut.trace.close("stopped")
+    paths = LegDir(tmp_path / "train")
+    paths.set_aside()
+    again = make_leg(run, tmp_path)
+    if not goes_on:
+        with pytest.raises(RunError, match="generation 0 lacks optimizer.velocity: it cannot be gone on from"):
+            go_on(again, paths)
+        return
+    go_on(again, paths)
+    again.trace.close("ok")
+    found = [decode(line) for line in paths.rank_file(0).read_bytes().splitlines()]
+    (resumed,) = [record for record in found if isinstance(record, Resumed)]
+    assert resumed.lacking == ["rng.numpy@00000"]
 
 
 def test_a_control_starts_anew(tmp_path: Path) -> None:

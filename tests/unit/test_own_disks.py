@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,9 @@ import pytest
 
 from analysis import laws
 from hpcckpt.cleanup import remove_tree
-from hpcckpt.records import Verified
+from hpcckpt.leg import Leg
+from hpcckpt.records import Verified, read_up_to_damage
+from hpcckpt.rundir import LegDir
 from hpcckpt.strategies._parts import PartsStrategy
 from hpcckpt.strategies.base import Strategy
 from hpcckpt.strategies.torch_dcp import TorchDcp
@@ -75,3 +78,32 @@ def test_a_complete_checkpoint_is_left_while_a_newer_one_is_written(
     assert sorted(int(path.name[-5:]) for path in leg.root.glob("generation-*")) == left
     kept = type("Kept", (Strategy,), {"asynchronous": asynchronous}).kept(5, 1)
     assert kept == len(left)
+
+
+def saving(base: Path, keep: int) -> Leg:
+    """A leg of five steps behind the first, each with a save."""
+    return make_leg(make_run(settings={"steps": 6, "keep": keep}, interval_steps=1), base)
+
+
+def read_back(leg: Leg, base: Path) -> dict[int, tuple[bool | None, str | None]]:
+    """generation -> what the leg says of reading it back."""
+    leg.gather_rows()
+    leg.trace.close("ok")
+    records = read_up_to_damage(LegDir(base / "train").rank_file(0))
+    return {each.generation: (each.equal, each.reason) for each in records if isinstance(each, Verified)}
+
+
+def test_what_the_rule_deleted_is_pruned_and_what_else_is_missing_was_lost(tmp_path: Path) -> None:
+    leg = saving(tmp_path, keep=2)
+    leg.train()
+    shutil.rmtree(leg.directory(4))
+    said = read_back(leg, tmp_path)
+    assert said[0] == (None, "not verified: pruned")
+    assert said[4] == (False, "cannot be read back: generation-00004/part00000-of-00001.npz is gone")
+
+
+def test_a_launch_that_fell_back_prunes_what_is_left(tmp_path: Path) -> None:
+    leg = saving(tmp_path, keep=1)
+    leg.first_generation = 3  # an earlier launch came further, and has pruned generation 2
+    leg.train()
+    assert [path.name for path in leg.root.glob("generation-*")] == ["generation-00007"]

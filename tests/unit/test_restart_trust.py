@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,17 @@ import pytest
 from analysis.collect import collect
 from analysis.finding import Finding
 from analysis.restart_determinism import RestartDeterminism
+from hpcckpt import rank as ranks
+from hpcckpt.errors import RunError
 from hpcckpt.experiment import Fault
 from hpcckpt.records import RestartReport
+from hpcckpt.restart.dumps import Dumps
+from hpcckpt.restart.spec import death
 from hpcckpt.rundir import RunDir, read_json, write_json
 from hpcckpt.strategies.changed_only import ChangedOnly
+from hpcckpt.tracing.spans import Trace
 from jobs.restarts import Sequel
-from tests.unit.restarting import job, run_leg
+from tests.unit.restarting import job, play, run_leg
 from tests.unit.test_restart_determinism import leg, played, tables
 from tests.unit.test_restart_planted import planted
 
@@ -79,6 +85,61 @@ def altered(report: RestartReport, index: int, **changes: Any) -> RestartReport:
     found = list(report.comparisons)
     found[index] = msgspec.structs.replace(found[index], **changes)
     return msgspec.structs.replace(report, comparisons=found)
+
+
+@pytest.mark.parametrize("what", ["optimizer", "rng"])
+def test_a_rank_on_another_node_gets_what_it_had_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """On nodes' own disks rank 1 sees no dump of rank 0's."""
+    plain = Dumps.read
+
+    def read(self: Dumps, name: str, rank: int, when: str, step: int) -> dict[str, np.ndarray]:
+        return {} if threading.current_thread().name == f"rank{1 - rank}" else plain(self, name, rank, when, step)
+
+    monkeypatch.setattr(Dumps, "read", read)
+    found, _ = play(tmp_path, planted("drop", what=what))
+    assert found.cure == [what] and found.cured == "all", found.notes
+
+
+def test_what_no_rank_can_reach_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Dumps, "read", lambda *_: {})
+    with pytest.raises(RunError, match="not every rank can reach step 2 of the reference: this one lacks optimizer"):
+        play(tmp_path, planted("drop", what="optimizer"))
+
+
+def test_random_states_that_differ_before_the_save_are_not_the_checkpoint_s_fault(tmp_path: Path) -> None:
+    found = claims(played(tmp_path, planted("flip", at="step", leg="train", generation=2, what="rng*")))
+    assert found["RD08"].verdict == "contradicts" and found["RD03"].verdict == "supports"
+    assert found["RD04"].verdict == "not_measured" and "leg train differs" in str(found["RD04"].reason)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "per_node", "number", "layout"),
+    [(2, 2, 1, (1, 1)), (2, 2, 2, (1, 2)), (2, 2, 3, None), (1, 4, 2, (1, 2)), (1, 1, 2, None), (4, 1, 2, (2, 1))],
+)
+def test_other_numbers_of_ranks_fit_into_the_job(
+    tmp_path: Path, nodes: int, per_node: int, number: int, layout: tuple[int, int] | None
+) -> None:
+    paths, made = job(tmp_path, nodes=nodes, ranks_per_node=per_node, restart={"elsewhere": [number]})
+    sequel = Sequel(paths, msgspec.structs.replace(made, virtual_nodes=True, site={"one_machine": True}))
+    if layout:
+        point = sequel.job_of(f"elsewhere-{number}").run.point
+        assert sequel.following() == [f"elsewhere-{number}"] and (point.nodes, point.ranks_per_node) == layout
+    else:
+        assert sequel.following() == [] and "don't fit into" in str(sequel.found[f"elsewhere-{number}"].reason)
+
+
+def test_only_the_planned_death_is_marked(tmp_path: Path) -> None:
+    paths, made = job(tmp_path, restart={"kill": 0})
+    train = paths.leg("train")
+    trace = Trace(train.rank_file(0))
+    ranks._mark_death(made, train, trace, Fault(rank=0, at="step", action="kill"))
+    assert train.read_death() is None
+    with trace.inside("save"), trace.phase(1, "commit"):
+        ranks._mark_death(made, train, trace, death(made.run.settings.restart, 2))  # type: ignore[arg-type]
+    found = train.read_death()
+    assert found and found[2] == ["save", "commit"]
 
 
 DAMAGES: list[tuple[Callable[[RestartReport], RestartReport], str]] = [
