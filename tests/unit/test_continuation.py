@@ -190,7 +190,7 @@ def test_random_states_may_be_missing_and_are_named(tmp_path: Path, lacks: str, 
     paths.set_aside()
     again = make_leg(run, tmp_path)
     if not goes_on:
-        with pytest.raises(RunError, match="generation 0 lacks optimizer.velocity: it cannot be gone on from"):
+        with pytest.raises(RunError, match=r"generation 0 lacks optimizer\.velocity: it cannot be gone on from"):
             go_on(again, paths)
         return
     go_on(again, paths)
