@@ -318,7 +318,7 @@ def test_a_restart_from_a_disk_that_others_cannot_reach_is_refused_and_leaves_no
     drill.site('scratch = "/dev/shm/drill"', "scratch_shared = false")
     drill.experiment(nodes=4, steps=5, slow=False, more="[settings.restart]\nstop = 2\n")
     assert drill.submit("--wait").returncode == ExitCode.RUNS_FAILED
-    assert "ranks 2, 3, 4, 5, 6, 7 (this one on " in str(drill.state.reason)
+    assert "ranks 2, 3, 4, 5, 6, 7 on " in str(drill.state.reason)
     assert "cannot reach generation 0" in str(drill.state.reason)
     assert not left_on(drill, {drill.start(rank).node for rank in range(8)})
     assert not drill.run_dir.leg("cleanup").path.exists()
