@@ -31,6 +31,8 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture
 def drill(tmp_path: Path, slurm: Cluster) -> Iterator[Drill]:
+    # Nodes that are still being freed from the job before would move this one to others.
+    until(lambda: set(slurm.node_states().values()) == {"idle"}, 60, "eight idle nodes")
     yield Drill(tmp_path, slurm)
     slurm.run("scancel", f"--user={os.getuid()}")
     for name, state in slurm.node_states().items():
@@ -328,10 +330,11 @@ def test_a_scratch_that_fills_up_in_mid_run_fails_the_run_and_says_so(drill: Dri
     drill.site('scratch = "/dev/shm/drill"', "scratch_shared = false")
     drill.experiment(nodes=2, steps=31)
     drill.submit()
-    until(lambda: bool(drill.records(Start)) and len(drill.records(Save)) > 0, 60, "a save on node1's own disk")
-    in_node(drill.cluster, "node1", "head -c 100G /dev/zero > /dev/shm/filler")
-    state = drill.until_over(60)
-    in_node(drill.cluster, "node1", "rm /dev/shm/filler")
+    until(lambda: bool(drill.records(Start)) and len(drill.records(Save)) > 0, 60, "a save on a node's own disk")
+    writers = drill.start(0).node  # any of the eight: others may still be freed from the job before
+    in_node(drill.cluster, writers, "head -c 100G /dev/zero > /dev/shm/filler")
+    state = drill.until_over(120)  # the other nodes' disks are cleared too
+    in_node(drill.cluster, writers, "rm /dev/shm/filler")
     assert (state.state, state.rank) == (FAILED, 0)
     assert "No space left on device" in str(state.reason)
     drill.nothing_left()
@@ -345,7 +348,8 @@ def test_checkpoints_on_nodes_that_were_left_are_refused_by_name(drill: Drill) -
     until(lambda: len(drill.records(Save)) > 0, 60, "a save on the nodes' own disks")
     drill.cluster.run("scancel", "--signal=USR2", "--batch", drill.job_id)
     until(lambda: drill.state.state == QUEUED, 60, "the requeue")
-    drill.cluster.run("scontrol", "update", f"JobId={drill.job_id}", "ExcNodeList=node[1-2]")
+    left = ",".join(sorted({drill.start(rank).node for rank in range(4)}))
+    drill.cluster.run("scontrol", "update", f"JobId={drill.job_id}", f"ExcNodeList={left}")
     state = drill.until_over(120)
     assert state.state == FAILED
     assert "checkpoints on a node's own disk stay on the nodes that wrote them" in str(state.reason)
