@@ -8,6 +8,7 @@ asked, and runs that broke a decisive law.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
@@ -129,13 +130,14 @@ def pool(tables: Tables, pool_commits: bool = False) -> list[Group]:
     groups = []
     for key, runs in sorted(found.items(), key=lambda item: (bool(item[0][6]), *map(str, item[0]))):
         named = dict(zip((*GROUP, *separate), key, strict=True))
-        apart = _apart(named) if heads.count(key[: len(GROUP)]) > 1 else ""
+        apart = told_by(named) if heads.count(key[: len(GROUP)]) > 1 else ""
         if any(run["trusted"] for run in runs):
             groups.append(Group(key=named, pools=_pools(runs, saves), apart=apart))
     return groups
 
 
-def _apart(key: dict[str, Any]) -> str:
+def told_by(key: Mapping[str, Any]) -> str:
+    """What tells groups of one name apart, behind that name: their conditions, and their commit where `key` has it."""
     commit = f", commit {str(key['commit'])[:12]}" if "commit" in key else ""
     return f"{commit}, conditions {key['conditions']}"
 

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from analysis.finding import Finding, counted, not_measured
-from analysis.restart_rows import KINDS, LOST, NO_TRANSPLANT
+from analysis.restart_rows import LOST
+from hpcckpt.records import NO_TRANSPLANT, STATE_KINDS
 
 Row = dict[str, Any]
 REPEATS = 20
@@ -103,7 +104,7 @@ def exact(row: Row) -> Finding:
 def carries(row: Row) -> Finding:
     """RD03: the checkpoint carries everything."""
     code, claim = "RD03", "the checkpoint carries all state of all ranks"
-    verdicts = {kind: row[f"carried_{kind}"] for kind in KINDS}
+    verdicts = {kind: row[f"carried_{kind}"] for kind in STATE_KINDS}
     if None in verdicts.values():
         reason = row["carried_reason"] or row["restart_reason"] or "nothing was restored"
         return not_measured(code, claim, row["group"], reason, row["evidence"])

@@ -15,20 +15,21 @@ import polars as pl
 
 from analysis.cli import Answer, Question, main
 from analysis.finding import counted
+from analysis.pooling import SEPARATE, told_by
 from analysis.restart_claims import findings, paper
-from analysis.restart_rows import KINDS, LOST, PARTS, PLACE
+from analysis.restart_rows import LOST, PLACE
 from analysis.restart_show import drawings, in_short, views
 from analysis.tables import Tables
 from analysis.view import Drawing, View
 from hpcckpt import registry
 from hpcckpt.errors import HpcCkptError
+from hpcckpt.records import RESTART_PARTS, STATE_KINDS
 
 Row = dict[str, Any]
 GROUP = (
     "framework", "strategy", "format", "model", "optimizer", "determinism", "nodes", "ranks", "device", "durable",
     "interval_steps", "killed", "faults", "site",
 )  # fmt: skip
-SEPARATE = ("conditions", "commit")
 NOT_ASKED = {
     "again": "settings.restart.again = 0: the reference was not repeated",
     "saving": "the leg that saves was not compared",
@@ -51,7 +52,8 @@ class RestartDeterminism(Question):
     asks = "Is training deterministic and a restart exact, for each framework and strategy, and if not, why not?"
 
     def answer(self, tables: Tables, pool_commits: bool = False) -> Answer:
-        rows = told([_row(tables, runs) for runs in _groups(tables.restarts, pool_commits)])
+        rows = [_row(tables, runs) for runs in _groups(tables.restarts, pool_commits)]
+        _tell_apart(rows, SEPARATE[:1] if pool_commits else SEPARATE)
         return Answer(
             question=self.name,
             rows=rows,
@@ -117,13 +119,12 @@ def _title(row: Row) -> str:
     return f"{head}, {counted(row['ranks'], 'rank')} on {row['device']}, switches {row['determinism']}{killed}{planted}"
 
 
-def told(rows: list[Row]) -> list[Row]:
-    """The rows with names that no two share: where only settings or code tell them apart, these stand in the name."""
+def _tell_apart(rows: Sequence[Row], separate: Sequence[str]) -> None:
+    """Give rows names that no two share: where only settings or code tell them apart, these stand in the name."""
     names = Counter(row["group"] for row in rows)
     for row in rows:
         if names[row["group"]] > 1:
-            row["group"] += f", conditions {row['conditions']}, commit {str(row['commit'])[:12]}"
-    return rows
+            row["group"] += told_by({name: row[name] for name in separate})
 
 
 def _verdict(name: str, legs: Sequence[Row]) -> Row:
@@ -181,7 +182,7 @@ def _explanation(leg: Row) -> str:
 
 def _carried(carried: pl.DataFrame) -> dict[str, str | None]:
     """Verdict of each kind, several where runs disagree; None where nothing was restored, or not all of it seen."""
-    found: dict[str, list[str]] = {kind: [] for kind in KINDS}
+    found: dict[str, list[str]] = {kind: [] for kind in STATE_KINDS}
     for row in carried.filter(pl.col("verdict") != "not_measured").iter_rows(named=True):
         found[row["kind"]].append(row["verdict"])
     reasons = carried.filter(pl.col("verdict") == "not_measured")["reason"].to_list()
@@ -201,8 +202,8 @@ def _costs(runs: Sequence[Row]) -> Row:
         values = [run[name] for run in runs if run[name] is not None]
         return median(values) if values else None
 
-    parts = {f"{part}_s": middle(f"{part}_s") for part in PARTS}
-    own = {part: seconds for part in PARTS if part != "suite" and (seconds := parts[f"{part}_s"]) is not None}
+    parts = {f"{part}_s": middle(f"{part}_s") for part in RESTART_PARTS}
+    own = {part: seconds for part in RESTART_PARTS if part != "suite" and (seconds := parts[f"{part}_s"]) is not None}
     reasons = [run["split_reason"] for run in runs if run["split_reason"]]
     return {
         **parts,

@@ -6,13 +6,13 @@ Colours and words only: verdicts are those of the tables in `analysis.restart_sh
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis.charts import LARGEST, Panel, bars, sheet
 from analysis.figures import COLOURS
-from analysis.restart_rows import KINDS, PARTS
 from analysis.view import Drawing
+from hpcckpt.records import RESTART_PARTS, STATE_KINDS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,10 +22,12 @@ Maps = Mapping[str, Mapping[str, Sequence[str]]]
 """Place -> label of a row -> its cells, one per column of the map."""
 Times = Mapping[str, Mapping[str, Row]]
 """Place -> label -> the row with the parts of the time."""
-HEADS = ("run to run", "restart", "other ranks", *(kind.replace("_", " ") for kind in KINDS))
+HEADS = ("run to run", "restart", "other ranks", *(kind.replace("_", " ") for kind in STATE_KINDS))
+WIDTH = 11.0
+"""Of a figure, in inches."""
 LETTERS_AN_INCH = 8.5
 """Of a panel's heading, beside labels that take a third of the width."""
-OWN_PARTS = tuple(part for part in PARTS if part != "suite")
+OWN_PARTS = tuple(part for part in RESTART_PARTS if part != "suite")
 """Of a restart; the suite's own work is none."""
 SHADES = {
     "exact": "#BFDDF0", "saved": "#BFDDF0", "trains exactly": "#D9F0E6", "same anyway": "#F2F2F2", "partly": "#F6D7A8",
@@ -53,16 +55,20 @@ UNDER_TIMES = (
 
 
 def drawings(maps: Maps, times: Times) -> list[Drawing]:
-    """A map for each place, and the times of all."""
+    """A map of each place, and its times."""
+    drawn = _of_places("map", MAP, UNDER_MAP, maps, _map, 0.3)
+    return drawn + _of_places("times", TIMES, UNDER_TIMES, times, _times, 0.27)
+
+
+def _of_places(
+    name: str, title: str, under: str, places: Mapping[str, Mapping[str, Any]], panel: Callable[..., Panel], row: float
+) -> list[Drawing]:  # fmt: skip
+    """A figure for each place; `row`: inches of one of its rows."""
     found = []
-    for number, (place, cells) in enumerate(_legible(maps)):
-        name = "map" if not number else f"map-{number + 1}"
-        figure = sheet(MAP, UNDER_MAP, [_map(cells, place)], [0.9 + 0.3 * len(cells)], width=11.0)
-        found.append(Drawing(name=name, caption=f"{MAP}: {place}", figure=figure))
-    for number, (place, rows) in enumerate(_legible(times)):
-        name = "times" if not number else f"times-{number + 1}"
-        figure = sheet(TIMES, UNDER_TIMES, [_times(place, rows)], [0.9 + 0.27 * len(rows)], width=11.0)
-        found.append(Drawing(name=name, caption=f"{TIMES}: {place}", figure=figure))
+    for number, (place, rows) in enumerate(_legible(places), start=1):
+        figure = sheet(title, under, [panel(rows, _heading(place))], [0.9 + row * len(rows)], width=WIDTH)
+        which = name if number == 1 else f"{name}-{number}"
+        found.append(Drawing(name=which, caption=f"{title}: {place}", figure=figure))
     return found
 
 
@@ -89,7 +95,7 @@ def _map(cells: Mapping[str, Sequence[str]], title: str) -> Panel:
         place.tick_params(length=0)
         place.grid(visible=False)
         place.spines[:].set_visible(False)
-        place.set_title(_heading(title), fontsize=9, loc="left")
+        place.set_title(title, fontsize=9, loc="left")
 
     return draw
 
@@ -101,10 +107,10 @@ def _shade(text: str) -> str:
     return next((shade for word, shade in SHADES.items() if words.startswith(word)), "#FFFFFF")
 
 
-def _times(place: str, rows: Mapping[str, Row]) -> Panel:
+def _times(rows: Mapping[str, Row], title: str) -> Panel:
     parts = {part: [row[f"{part}_s"] or 0.0 for row in rows.values()] for part in OWN_PARTS}
-    return bars(list(rows), parts, "seconds", _heading(place), PART_COLOURS)
+    return bars(list(rows), parts, "seconds", title, PART_COLOURS)
 
 
 def _heading(place: str) -> str:
-    return textwrap.fill(place, round(11.0 * LETTERS_AN_INCH))
+    return textwrap.fill(place, round(WIDTH * LETTERS_AN_INCH))

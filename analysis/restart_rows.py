@@ -19,20 +19,25 @@ from analysis.restart_tables import RESTARTS
 from analysis.run_rows import commit_of, fault_words
 from analysis.tables import frame
 from hpcckpt.experiment import fingerprint
-from hpcckpt.records import TRAIN, Comparison, Digests, Replica, RestartReport, Save, Step, Verified
+from hpcckpt.records import (
+    RESTART_PARTS,
+    STATE_KINDS,
+    TRAIN,
+    Comparison,
+    Digests,
+    Replica,
+    RestartReport,
+    Save,
+    Step,
+    Verified,
+    about_of,
+)
 
-KINDS = ("parameter", "optimizer", "buffer", "rng", "data_position", "other")
 PLACE = ("step", "when", "rank", "kind", "tensor", "elements", "of_elements", "ulp", "largest", "tensors", "reason")
 """What the tables say of a first difference."""
-PARTS = ("detect", "suite", "launch", "start", "agree", "read", "prepare", "first_step")
-"""Of the time of a restart, in their order; `suite` is our own work and no part of it."""
-
-
 LOST = ("missing", "altered", "partly")
 """Verdicts of what was not carried, or not all of it."""
 VERDICTS = (*LOST, "saved", "unchanged", "not_applicable", "not_measured")
-NO_TRANSPLANT = "no transplant: "
-"""A note of the driver that begins so says why it looked for no cause, or not to the end."""
 
 
 def restart_frames(run: Opened, name: str) -> dict[str, pl.DataFrame]:
@@ -62,20 +67,20 @@ def _mistaken(run: Opened, report: RestartReport) -> str | None:
         return f"leg {twice} stands there twice"
     if absent := [leg for leg in job.legs[1:] if leg not in legs]:  # the first is the reference
         return f"leg {absent[0]} was not compared"
-    if report.carried and [row.kind for row in report.carried] != list(KINDS):
-        return f"what was carried is told of {', '.join(row.kind for row in report.carried)}, not of {', '.join(KINDS)}"
+    if report.carried and [row.kind for row in report.carried] != list(STATE_KINDS):
+        told = ", ".join(row.kind for row in report.carried)
+        return f"what was carried is told of {told}, not of {', '.join(STATE_KINDS)}"
     if odd := next((row.verdict for row in report.carried if row.verdict not in VERDICTS), None):
         return f"{odd!r} is no verdict on what was carried"
     tried = any(each.about == "transplant" for each in report.comparisons)
-    if report.cure and not (tried and set(report.cure) <= set(KINDS)):
+    if report.cure and not (tried and set(report.cure) <= set(STATE_KINDS)):
         return f"{' + '.join(report.cure)} is said to help, and no transplant showed it"
     return next((wrong for found in report.comparisons if (wrong := _odd_leg(run, found))), None)
 
 
 def _odd_leg(run: Opened, found: Comparison) -> str | None:
     """What is wrong with one comparison."""
-    head, _, number = found.leg.rpartition("-")
-    about = _ABOUT.get(found.leg) or _ABOUT.get(head) or _ABOUT.get(found.leg.partition("-")[0])
+    about, number = about_of(found.leg), found.leg.rpartition("-")[2]
     ranks = int(number) if about == "elsewhere" and number.isdigit() else run.job.run.ranks
     if (found.about, found.ranks) != (about, ranks):
         return f"leg {found.leg} of {found.ranks} ranks is called {found.about}"
@@ -84,12 +89,6 @@ def _odd_leg(run: Opened, found: Comparison) -> str | None:
     files = (run.directory.leg(found.leg).rank_file(rank) for rank in range(found.ranks))
     lost = next((path for path in files if not path.is_file()), None)
     return f"leg {found.leg} was compared, and {lost.name} of it is gone" if lost else None
-
-
-_ABOUT = {
-    "again": "run_to_run", "train": "saving", "restored": "restart", "elsewhere": "elsewhere",
-    "transplant": "transplant",
-}  # fmt: skip
 
 
 def _laws(name: str, run: Opened) -> list[Row]:
@@ -155,7 +154,7 @@ def _split(report: RestartReport) -> Row:
         return {"split_reason": "nothing was restored"}
     split = report.split
     reasons = [f"{part}: {reason}" for part, reason in split.reasons.items()]
-    parts = {f"{part}_s": split.parts_s.get(part) for part in PARTS}
+    parts = {f"{part}_s": split.parts_s.get(part) for part in RESTART_PARTS}
     return parts | {"split_reason": "; ".join(reasons) or None, "cached": split.cached}
 
 

@@ -10,14 +10,15 @@ from analysis.figures import MECHANISM
 from analysis.finding import counted
 from analysis.restart_claims import where
 from analysis.restart_figure import drawings as figures
-from analysis.restart_rows import KINDS, PARTS, PLACE
+from analysis.restart_rows import PLACE
 from analysis.view import TEXTS, Drawing, Reasons, View, number, told_apart
+from hpcckpt.records import RESTART_PARTS, STATE_KINDS
 
 Row = dict[str, Any]
 SHORT = {"not_applicable": "-", "unchanged": "same anyway"}
 LEFT = [
     "framework", "strategy", "format", "switches", *TEXTS, "run to run", "restart", "cause", "other ranks", "GPUs",
-    *KINDS, "largest part",
+    *STATE_KINDS, "largest part",
 ]  # fmt: skip
 
 
@@ -50,17 +51,14 @@ def _all_exact(rows: Sequence[Row], name: str) -> list[Row]:
 def views(rows: Sequence[Row]) -> list[View]:
     """For each place: the verdicts, what was carried, and the time of a restart."""
     found = []
-    for place in dict.fromkeys(map(_place, rows)):
-        here = [row for row in rows if _place(row) == place]
+    for place, here in _by_place(rows).items():
         found += [_verdicts(place, here), _carried(place, here), _times(place, here)]
     return found
 
 
 def drawings(rows: Sequence[Row]) -> list[Drawing]:
     """The same for the eye."""
-    places: dict[str, list[Row]] = {}
-    for row in rows:
-        places.setdefault(_place(row), []).append(row)
+    places = _by_place(rows)
     maps = {place: dict(zip(_labels(here), map(_cells, here), strict=True)) for place, here in places.items()}
     timed = {place: [row for row in here if row["restart_s"] is not None] for place, here in places.items()}
     return figures(maps, {place: dict(zip(_labels(here), here, strict=True)) for place, here in timed.items() if here})
@@ -70,7 +68,7 @@ def _cells(row: Row) -> list[str]:
     """The verdicts of a row in its place of the map; reasons for what was not measured stand in the tables."""
     reasons = Reasons()
     heads = [_verdict(row, "again", reasons), _verdict(row, "restart", reasons), _elsewhere(row, reasons)]
-    kinds = [_short(row, kind) for kind in KINDS]
+    kinds = [_short(row, kind) for kind in STATE_KINDS]
     return ["n.m." if text.startswith("n.m.") else text for text in (*heads, *kinds)]
 
 
@@ -78,6 +76,14 @@ def _short(row: Row, kind: str) -> str:
     """What became of a kind of state, as a cell says it."""
     said: str = row[f"carried_{kind}"] or "n.m."
     return SHORT.get(said, said)
+
+
+def _by_place(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """The rows that stand in one table, by its heading, in their order."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(_place(row), []).append(row)
+    return found
 
 
 def _place(row: Row) -> str:
@@ -149,8 +155,7 @@ def _cause(row: Row) -> str:
         return "-"
     if row["explanations"]:
         return ", ".join(row["explanations"])
-    tried = any(leg for leg in row["transplants"])
-    return row["restart_cause"] or ("not found" if tried else "not looked for")
+    return row["restart_cause"] or ("not found" if row["transplants"] else "not looked for")
 
 
 def _differences(row: Row) -> list[str]:
@@ -172,7 +177,7 @@ def _carried(place: str, rows: Sequence[Row]) -> View:
             reasons.cell(None if (text := _short(row, kind)) == "n.m." else text, row["carried_reason"] or "no restore")
             for row in rows
         ]
-        for kind in KINDS
+        for kind in STATE_KINDS
     }
     lost = [
         f"{row['framework']} {row['strategy']}: not as before: {'; '.join(row['lost'])}" for row in rows if row["lost"]
@@ -192,7 +197,7 @@ def _carried(place: str, rows: Sequence[Row]) -> View:
 def _times(place: str, rows: Sequence[Row]) -> View:
     reasons = Reasons()
     columns = _names(rows)
-    for part in PARTS:
+    for part in RESTART_PARTS:
         cells = [reasons.cell(number(row[f"{part}_s"]), row["split_reason"] or row["restart_reason"]) for row in rows]
         columns[f"{part.replace('_', ' ')}\ns"] = cells
     shares = [None if row["cached"] is None else 100 * row["cached"] for row in rows]

@@ -26,7 +26,7 @@ def main(arguments: list[str]) -> None:
     job: Job = read_json(paths.run, experiment.Job)
     comm = world("poll")
     trace = Trace(paths.leg(arguments[1]).rank_file(comm.rank))
-    if comm.allgather(comm.host).index(comm.host) == comm.rank:
+    if comm.first_here() == comm.rank:
         remove_tree(Path(job.scratch))
     comm.settle()
     trace.close("ok")

@@ -47,6 +47,17 @@ class Comm:
     def __init__(self, kind: BarrierKind = "poll") -> None:
         self.kind = kind
         self.host = socket.gethostname()
+        self._hosts: list[str] | None = None
+
+    def hosts(self) -> list[str]:
+        """Host of every rank, by rank. The first call is a collective of all ranks."""
+        if self._hosts is None:
+            self._hosts = self.allgather(self.host)
+        return self._hosts
+
+    def first_here(self) -> int:
+        """The lowest rank on this rank's host. A collective as `hosts` is."""
+        return self.hosts().index(self.host)
 
     def barrier(self) -> None:
         """Return when every rank has called it; waits in the way that `kind` names."""

@@ -63,8 +63,7 @@ def newest_common(leg: Leg, mine: dict[int, Save]) -> int | None:
     if not lacking:
         return None
     newest = max(lacking)
-    hosts = leg.comm.allgather(leg.comm.host)
-    nodes = ", ".join(dict.fromkeys(hosts[rank] for rank in lacking[newest]))
+    nodes = ", ".join(dict.fromkeys(leg.comm.hosts()[rank] for rank in lacking[newest]))
     raise RunError(
         f"ranks {', '.join(map(str, lacking[newest]))} on {nodes} cannot reach generation {newest} in {leg.root}: "
         "checkpoints on a node's own disk stay on the nodes that wrote them; use a shared scratch, or repeat the run "

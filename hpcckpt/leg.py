@@ -258,12 +258,11 @@ class Leg:
         keep = self.run.settings.keep
         if (
             self.strategy is None
+            or keep == "all"
             or self.comm.rank != self.reader
             or self.strategy.one_directory
             or self.strategy.refers_back
         ):
-            return
-        if keep == "all":
             return
         oldest = newest - keep - self.strategy.asynchronous  # behind an asynchronous save the newest is not there yet
         if oldest >= 0 and self.directory(oldest).exists():  # a launch before this one may have come further

@@ -161,7 +161,6 @@ def compose(
         strategy = registry.load("hpcckpt.strategies", point.strategy)(
             framework, format_, comm, topology, point.durable
         )
-    hosts = comm.allgather(comm.host)
     leg = Leg(
         run=job.run,
         comm=comm,
@@ -171,7 +170,7 @@ def compose(
         strategy=strategy,
         root=Path(job.scratch) / leg_name,
         node=node,
-        reader=0 if job.site.get("scratch_shared", True) else hosts.index(comm.host),
+        reader=0 if job.site.get("scratch_shared", True) else comm.first_here(),
         stop_requested=stop.exists if comm.rank == 0 else lambda: False,
     )
     _introduce(leg, job, leg_name, images.name, threads, clock())
@@ -197,7 +196,7 @@ def _introduce(leg: Leg, job: Job, leg_name: str, data_name: str, threads: int, 
             pid=os.getpid(),
             boot_id=boot_id(),
             cores=len(os.sched_getaffinity(0)),
-            ranks_on_host=comm.allgather(comm.host).count(comm.host),
+            ranks_on_host=comm.hosts().count(comm.host),
             threads=threads,
             thread_level=comm.thread_level,
             versions=leg.framework.versions(),
@@ -219,13 +218,12 @@ def measure(leg: Leg, job: Job, leg_name: str, run_dir: RunDir, born: int) -> No
 
     comm, trace, settings = leg.comm, leg.trace, job.run.settings
     birth = Birth(born, clock())
-    hosts = comm.allgather(comm.host)
-    first_here = hosts.index(comm.host) == comm.rank
+    first_here = comm.first_here() == comm.rank
     _align(leg)
     _make_room(leg, job, leg_name, first_here and not _goes_on(job, run_dir.leg(leg_name)), first_here)
     leg.beacon("start")
     _begin(leg, job, leg_name, run_dir, birth)
-    gpu = Sampler(hosts[: comm.rank].count(comm.host))
+    gpu = Sampler(comm.hosts()[: comm.rank].count(comm.host))
     gpu.start()
     if leg.first_step <= leg.final_step:
         leg.train()

@@ -37,7 +37,8 @@ PHASES = (WAIT_BEFORE, *STALL_PHASES, BACKGROUND)
 IDLE_PHASES = (WAIT_INSIDE, WAIT_AFTER)
 
 # Kinds of state that a checkpoint can hold.
-KINDS = ("parameter", "optimizer", "buffer", "rng", "data_position", "other", "container")
+STATE_KINDS = ("parameter", "optimizer", "buffer", "rng", "data_position", "other")
+KINDS = (*STATE_KINDS, "container")
 
 # Legs of a run.
 TRAIN = "train"
@@ -326,6 +327,22 @@ _TAG_BYTES = 24
 """A line begins with its type."""
 
 # What a test of restart found: `restart.json`, written by the driver, which sees all legs.
+
+RESTART_PARTS = ("detect", "suite", "launch", "start", "agree", "read", "prepare", "first_step")
+"""Death to the launcher's end; the suite's own work between two legs; launcher to the last rank's Python; imports and
+start of the framework; agreeing on a generation and dropping cached pages; reading and taking over; barriers before the
+first step; that step. Each ends when the last rank is through."""
+NO_TRANSPLANT = "no transplant: "
+"""A note that begins so says why no cause was looked for, or not to the end."""
+_ABOUT = {
+    "again": "run_to_run", TRAIN: "saving", "restored": "restart", "elsewhere": "elsewhere",
+    "transplant": "transplant",
+}  # fmt: skip
+
+
+def about_of(leg: str) -> str | None:
+    """What the comparison of a leg is about, as in `Comparison`; None for a leg that is no such one."""
+    return _ABOUT.get(leg.partition("-")[0])
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):

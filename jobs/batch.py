@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal
 import time
 
+from hpcckpt.cleanup import may_stay
 from hpcckpt.errors import ExitCode, SubmitError
 from hpcckpt.experiment import Job
 from hpcckpt.rundir import DONE, INTERRUPTED, QUEUED, RUNNING, State, read_json, write_bytes, write_json
@@ -55,7 +56,7 @@ class Batch:
 
     def follow(self) -> ExitCode:
         """Submit, wait until every run came to an end, and submit what the limit held back."""
-        with process.listening(SIGNALS, self._stop):
+        with process.handling(SIGNALS, self._stop):
             self.submit()
             told = self._ended() - set(self.pending)
             self._introduce(told)
@@ -135,7 +136,7 @@ class Batch:
         job = self.campaign.job(run_id)
         return describe(job.run, job.virtual_nodes) if job else run_id
 
-    def _stop(self) -> None:
+    def _stop(self, *_: object) -> None:
         self.asked += 1
 
 
@@ -155,7 +156,9 @@ def cancel(owner: Campaign, site: Site, report: Report) -> None:
     for run_id, state in owner.states().items():
         run_dir = owner.run_dir(run_id)
         if state.state in (QUEUED, RUNNING):
-            run_dir.write_state(state=INTERRUPTED, reason="cancelled", cause="cancelled", ended=time.time())
+            job = owner.job(run_id) if state.state == RUNNING else None  # what waited has written nothing
+            reason = f"cancelled{may_stay(job) if job else ''}"
+            run_dir.write_state(state=INTERRUPTED, reason=reason, cause="cancelled", ended=time.time())
         if state.state in (QUEUED, RUNNING, INTERRUPTED):
             discard(owner, run_dir)
 

@@ -11,7 +11,7 @@ import os
 import shlex
 import signal
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from submitit.local.local import LocalJob
 
 from hpcckpt.errors import SubmitError
 from hpcckpt.rundir import RunDir
-from jobs import slurm
+from jobs import process, slurm
 from jobs.driver import Driver
 from jobs.site import Site
 
@@ -82,16 +82,9 @@ class _ScriptedSlurm(SlurmExecutor):
         return 1  # the driver; submitit would wait for a result of every rank else
 
 
-@contextmanager
-def _deaf() -> Iterator[None]:
+def _deaf() -> AbstractContextManager[None]:
     """Children started meanwhile ignore the terminal's Ctrl-C: it is handled once, here, and passed on."""
-    numbers = (signal.SIGINT, signal.SIGHUP)
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return process.handling((signal.SIGINT, signal.SIGHUP), signal.SIG_IGN)
 
 
 def submit(run_dir: RunDir, limit_s: float) -> Handle:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -114,14 +115,14 @@ def kill(processes: Iterable[psutil.Process]) -> None:
 
 
 @contextmanager
-def listening(numbers: Iterable[int], ask: Callable[[], None]) -> Iterator[None]:
-    """Call `ask` for each of these signals, in place of what they did before and will do again."""
-    before = {number: signal.signal(number, lambda *_: ask()) for number in numbers}
+def handling(numbers: Iterable[int], handler: Callable[[int, Any], Any] | signal.Handlers) -> Iterator[None]:
+    """Let `handler` have these signals, in place of what they did before and will do again."""
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
 
 
 def myself() -> tuple[int, str, float]:

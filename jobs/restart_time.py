@@ -11,13 +11,9 @@ from itertools import pairwise
 
 from hpcckpt.comm import boot_id
 from hpcckpt.planting import RESTORED
-from hpcckpt.records import TRAIN, Restored, Split, Start, Step, read_up_to_damage
+from hpcckpt.records import RESTART_PARTS, TRAIN, Restored, Split, Start, Step, read_up_to_damage
 from hpcckpt.rundir import LegDir, RunDir
 
-PARTS = ("detect", "suite", "launch", "start", "agree", "read", "prepare", "first_step")
-"""Death to the launcher's end; the suite's own work between two legs; launcher to the last rank's Python; imports and
-start of the framework; agreeing on a generation and dropping cached pages; reading and taking over; barriers before the
-first step; that step. Each ends when the last rank is through."""
 COLD = "the files were written back and the kernel was asked to drop their pages (posix_fadvise)"
 ENDED_WELL = "the leg came to a proper end: nothing had to be noticed"
 OTHER_CLOCK = "ranks and driver ran on several kernels, whose clocks differ"
@@ -63,7 +59,7 @@ _OF_A_RANK = ("born_ns", "ready_ns", "begin_ns", "end_ns")
 def _parts(marks: list[int | None], several_clocks: bool, began: list[Restored]) -> Split:
     found: dict[str, float] = {}
     reasons: dict[str, str] = {}
-    for name, (first, last) in zip(PARTS, pairwise(marks), strict=True):
+    for name, (first, last) in zip(RESTART_PARTS, pairwise(marks), strict=True):
         if several_clocks or (name != "detect" and None in (first, last)):
             reasons[name] = OTHER_CLOCK if several_clocks else NOT_SEEN
         elif first is None or last is None:

@@ -13,12 +13,16 @@ from hpcckpt.errors import RunError
 from hpcckpt.experiment import Job
 from hpcckpt.planting import RESTORED
 from hpcckpt.records import (
+    NO_TRANSPLANT,
     TRAIN,
     WAIT_AFTER,
     WAIT_BEFORE,
+    Carried,
     Comparison,
     RestartReport,
     Restored,
+    Split,
+    about_of,
     read_up_to_damage,
 )
 from hpcckpt.restart import transplants
@@ -41,6 +45,10 @@ class Sequel:
         self.found: dict[str, Comparison] = {}
         self.moments = Moments()
         self._reference: Seen | None = None
+        self._began: list[Restored] = []
+        """How the ranks of the restored leg began; what follows from it is read once, when that leg has ended."""
+        self._carried: list[Carried] = []
+        self._split: Split | None = None
 
     def forgives(self, name: str, ending: ranks.Ending) -> bool:
         """Whether a leg ended as it was meant to: by the death of the rank that was to be killed."""
@@ -55,7 +63,17 @@ class Sequel:
         if name == REFERENCE:
             return
         self.found[name] = self._compared(name, ending)
+        if name == RESTORED:
+            self._look_at_the_restore()
         self.write()
+
+    def _look_at_the_restore(self) -> None:
+        leg, size = self.paths.leg(RESTORED), self.job.run.ranks
+        self._began = restored(leg, size)
+        if self._began:
+            saved = digests(self.paths.leg(TRAIN), size)
+            self._carried = carried(digests(leg, size), saved, self._began[0].step)
+            self._split = split(self.moments, self.paths, size)
 
     def _not_killed_in_a_save(self, leg: LegDir) -> str | None:
         """Why the death was none in the midst of the save behind the one at `stop`; None where it was."""
@@ -125,12 +143,12 @@ class Sequel:
             return elsewhere(name, ours, self.reference, self.dumps.value, REFERENCE, points)
         if dies(self.restart, name):  # some ranks came further than others
             ours = {rank: {point: own[point] for point in points if point in own} for rank, own in ours.items()}
-        result = compare(name, _about(name), ours, self.reference, self.dumps.value, REFERENCE, points)
+        result = compare(name, str(about_of(name)), ours, self.reference, self.dumps.value, REFERENCE, points)
         taken = sorted({key for found in began for key in found.transplanted})
         return msgspec.structs.replace(result, transplanted=taken)
 
     def _none(self, name: str, size: int, reason: str) -> Comparison:
-        return Comparison(leg=name, about=_about(name), ranks=size, points=0, reason=reason)
+        return Comparison(leg=name, about=str(about_of(name)), ranks=size, points=0, reason=reason)
 
     @property
     def reference(self) -> Seen:
@@ -145,21 +163,18 @@ class Sequel:
 
     def report(self) -> RestartReport:
         """What `restart.json` holds."""
-        leg, size = self.paths.leg(RESTORED), self.job.run.ranks
-        began = restored(leg, size) if RESTORED in self.found else []
         cause = transplants.cause(self.found)
         cure = transplants.cure(self.found)
-        saved = digests(self.paths.leg(TRAIN), size)
         return RestartReport(
             run_id=self.job.run.run_id,
             stop=self.restart.stop,
             steps=self.job.run.settings.steps,
             comparisons=[_with_cause(each, cause) for each in self.found.values()],
-            carried=carried(digests(leg, size), saved, began[0].step) if began else [],
-            split=split(self.moments, self.paths, size) if began else None,
+            carried=self._carried,
+            split=self._split,
             cure=cure[0] if cure else None,
             cured=cure[1] if cure else None,
-            notes=self._notes(began),
+            notes=self._notes(),
         )
 
     def _no_transplant(self) -> str | None:
@@ -171,18 +186,15 @@ class Sequel:
         failed = (found for name, found in self.found.items() if name.startswith(TRANSPLANT) and found.reason)
         return next((f"{found.leg}: {found.reason}" for found in failed), None)
 
-    def _notes(self, began: list[Restored]) -> list[str]:
+    def _notes(self) -> list[str]:
         notes = []
         if RESTORED in self.found and (reason := self._no_transplant()):
             notes.append(f"{NO_TRANSPLANT}{reason}")
-        lacking = sorted({key for found in began for key in found.lacking})
+        lacking = sorted({key for found in self._began for key in found.lacking})
         if lacking:
             notes.append(f"the checkpoint holds no {', '.join(lacking[:6])}{' ...' if len(lacking) > 6 else ''}")
-        planted = sorted({words for found in began for words in found.faults})
+        planted = sorted({words for found in self._began for words in found.faults})
         return notes + [f"planted at the restore: {words}" for words in planted]
-
-
-NO_TRANSPLANT = "no transplant: "
 
 
 def _with_cause(found: Comparison, cause: list[str] | None) -> Comparison:
@@ -190,14 +202,6 @@ def _with_cause(found: Comparison, cause: list[str] | None) -> Comparison:
     if found.leg != RESTORED or cause is None:
         return found
     return msgspec.structs.replace(found, cause=" + ".join(cause))
-
-
-def _about(name: str) -> str:
-    if name.startswith(ELSEWHERE):
-        return "elsewhere"
-    if name.startswith(TRANSPLANT):
-        return "transplant"
-    return "restart" if name == RESTORED else "saving" if name == TRAIN else "run_to_run"
 
 
 def digests(leg: LegDir, size: int) -> Seen:

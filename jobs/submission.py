@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from hpcckpt.cleanup import may_stay, remove_tree
+from hpcckpt.cleanup import remove_tree
 from hpcckpt.errors import ExitCode, RunError, SubmitError
 from hpcckpt.experiment import Job
 from hpcckpt.rundir import DONE, FAILED, INTERRUPTED, QUEUED, RUNNING, RunDir, State, read_json, write_bytes
@@ -56,7 +56,7 @@ class Submission:
 
     def run(self) -> ExitCode:
         """Do what is pending; the exit code that the whole campaign has then."""
-        with process.listening(SIGNALS, self._ask):
+        with process.handling(SIGNALS, self._ask):
             self._learn_durations()
             jobs = [self._job(run_id) for run_id in self.pending]
             for index, job in enumerate(jobs):
@@ -183,7 +183,7 @@ class Submission:
         reason = f"the driver did not start: {_last_line(run_dir.log)}"
         return run_dir.write_state(state=FAILED, cause="driver", reason=reason, ended=time.time())
 
-    def _ask(self) -> None:
+    def _ask(self, *_: object) -> None:
         self.asked += 1
 
 
@@ -243,9 +243,7 @@ def cancel(owner: Campaign, report: Report) -> None:
         for run_id, state in owner.states().items():
             run_dir = owner.run_dir(run_id)
             if state.state in (QUEUED, RUNNING):
-                job = owner.job(run_id)
-                stays = may_stay(job) if job and state.job_id else ""
-                run_dir.write_state(state=INTERRUPTED, reason=f"cancelled{stays}", ended=time.time())
+                run_dir.write_state(state=INTERRUPTED, reason="cancelled", ended=time.time())
             if state.state in (QUEUED, RUNNING, INTERRUPTED) and not campaign.is_driven(state):
                 discard(owner, run_dir)
 

@@ -25,7 +25,7 @@ def _store(comm: Comm) -> Any:
     """Rank 0 listens on a port that the system chose; the others hear of it over MPI."""
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-    one_host = len(set(comm.allgather(comm.host))) == 1
+    one_host = len(set(comm.hosts())) == 1
     if one_host:  # gloo looks its own address up by host name, which not every machine can
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     host = "127.0.0.1" if one_host else comm.bcast(comm.host)

@@ -19,8 +19,8 @@ from hpcckpt.errors import RunError
 from hpcckpt.experiment import Job
 from hpcckpt.leg import Leg
 from hpcckpt.planting import RESTORE
-from hpcckpt.records import TRAIN, Restored, Save
-from hpcckpt.restart.compare import FRESH, LOADED, STATE_KINDS
+from hpcckpt.records import STATE_KINDS, TRAIN, Restored, Save
+from hpcckpt.restart.compare import FRESH, LOADED
 from hpcckpt.restart.damage import damaged
 from hpcckpt.restart.spec import ELSEWHERE, EVERYTHING, last_step, restores, transplanted
 from hpcckpt.restart.transplants import JOIN

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
-from hpcckpt.records import Carried, Digests
-from hpcckpt.restart.compare import FRESH, LOADED, STATE_KINDS, STEP, Point, Seen
+from hpcckpt.records import STATE_KINDS, Carried, Digests
+from hpcckpt.restart.compare import FRESH, LOADED, STEP, Point, Seen
 
 Points = Mapping[Point, Digests]
 

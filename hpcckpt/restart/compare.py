@@ -13,13 +13,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from hpcckpt.records import Comparison, Difference, Digests
+from hpcckpt.records import STATE_KINDS, Comparison, Difference, Digests
 from hpcckpt.restart.distance import distance
 from hpcckpt.restart.spec import Restart, dies, last_step
 
 FRESH, LOADED, STEP, WHOLE = "fresh", "loaded", "step", "whole"
 """Points of `Digests`. `whole`: every shared entry whole, where ranks hold parts of it."""
-STATE_KINDS = ("parameter", "optimizer", "buffer", "rng", "data_position", "other")
 STEP_KINDS = ("data_order", "loss", "gradient")
 """What belongs to a step and is no state."""
 ORDER = ("data_order", "rng", "buffer", "loss", "gradient", "optimizer", "parameter", "data_position", "other")
@@ -76,7 +75,8 @@ def compare(
 
     Where one rank of either lacks one of them nothing is claimed: `reason` says which.
     """
-    wanted = {point for own in ours.values() for point in own if point[0] in (LOADED, STEP)} | set(points)
+    seen_here = {point for own in ours.values() for point in own if point[0] in (LOADED, STEP)}
+    wanted = sorted(seen_here | set(points), key=_in_training)
     kept = Comparison(leg=leg, about=about, ranks=len(ours), points=len(wanted))
     if gap := _gap(ours, theirs, wanted):
         return msgspec.structs.replace(kept, points=0, reason=gap)
@@ -135,7 +135,7 @@ def _gap(ours: Seen, theirs: Seen, points: Iterable[Point]) -> str | None:
     """What is missing for a comparison at these points; None where nothing is."""
     if not any(ours.values()):
         return "the leg recorded no digests"
-    for when, step in sorted(points, key=_in_training):
+    for when, step in points:
         for rank, own in ours.items():
             if (when, step) not in own:
                 return f"rank {rank} has no digests of step {step} ({when})"
@@ -145,8 +145,8 @@ def _gap(ours: Seen, theirs: Seen, points: Iterable[Point]) -> str | None:
 
 
 def _pairs(ours: Seen, theirs: Seen, points: Iterable[Point]) -> Iterator[list[Pair]]:
-    """All ranks' pairs of each point, in the order of training."""
-    for when, step in sorted(points, key=_in_training):
+    """All ranks' pairs of each point."""
+    for when, step in points:
         yield [
             Pair(rank, when, step, _state_only(own[when, step], when), theirs[rank][STEP, step])
             for rank, own in ours.items()
@@ -189,7 +189,7 @@ def _first(groups: list[list[Pair]], kinds: tuple[str, ...]) -> _Found | None:
 
 def _cause(training: _Found | None, kinds: list[str], lacking: Mapping[str, str], alone: bool) -> str | None:
     """What the first difference in training follows from, where the digests alone can tell."""
-    if training is None or kinds or training.pair.when == LOADED:
+    if training is None or kinds:
         return None  # nothing, or the state that training went on with: a transplant tells which of it
     if training.kind == "data_order":
         return training.kind

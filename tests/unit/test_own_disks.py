@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from analysis import laws
-from hpcckpt.cleanup import remove_tree
+from hpcckpt.cleanup import may_stay, remove_tree
+from hpcckpt.experiment import Job
 from hpcckpt.leg import Leg
 from hpcckpt.records import Verified, read_up_to_damage
 from hpcckpt.rundir import LegDir
@@ -107,3 +108,12 @@ def test_a_launch_that_fell_back_prunes_what_is_left(tmp_path: Path) -> None:
     leg.first_generation = 3  # an earlier launch came further, and has pruned generation 2
     leg.train()
     assert [path.name for path in leg.root.glob("generation-*")] == ["generation-00007"]
+
+
+@pytest.mark.parametrize(("shared", "keep", "said"), [(True, False, False), (False, False, True), (False, True, False)])
+def test_what_nobody_can_delete_is_said(tmp_path: Path, shared: bool, keep: bool, said: bool) -> None:
+    run = make_run(settings={"keep_files": keep})
+    made = Job(
+        run=run, campaign="c", site={"scratch_shared": shared}, scratch="/tmp/x", virtual_nodes=False, tracer="none"
+    )
+    assert ("may stay in /tmp/x on the nodes' own disks" in may_stay(made)) is said

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from hpcckpt.comm import boot_id
-from hpcckpt.records import Restored, Start, Step, encode
+from hpcckpt.records import RESTART_PARTS, Restored, Start, Step, encode
 from hpcckpt.rundir import RunDir, write_bytes
-from jobs.restart_time import ENDED_WELL, NOT_SEEN, OTHER_CLOCK, PARTS, Moments, split
+from jobs.restart_time import ENDED_WELL, NOT_SEEN, OTHER_CLOCK, Moments, split
 
 SECOND = 1_000_000_000
 
@@ -44,7 +44,7 @@ def moments() -> Moments:
 
 def test_the_parts_add_up_to_the_whole(tmp_path: Path) -> None:
     found = split(moments(), planted(tmp_path), 2)
-    assert tuple(found.parts_s) == PARTS and not found.reasons
+    assert tuple(found.parts_s) == RESTART_PARTS and not found.reasons
     assert list(found.parts_s.values()) == [1.0, 1.0, 1.0, 3.5, 1.0, 2.0, 1.0, 1.0]
     assert sum(found.parts_s.values()) == pytest.approx(11.5), "from the death to the end of the slowest first step"
     assert found.cached == 0.25 and "posix_fadvise" in found.cold
